@@ -18,10 +18,10 @@ from gptsh.terminal.stdio import OUTPUTS
 # The system prompt of the agent ``shell``, unless the config file sets one; --shell-integration
 # uses this agent.
 _SHELL_PROMPT = (
-    "You get what stands on a {shell} command line on {system}: a wish in words, or a command "
-    "to be corrected or changed. Answer with one command for it that works there, ready to be "
-    "run, and with nothing else: no explanation, no Markdown, no prompt sign. Where no command "
-    "can do it, answer with a comment of one line that says why."
+    "You get the text of a {shell} command line on {system}: a description of what to do, or a "
+    "command to correct or change. Answer with one command that does it there and can be run as it "
+    "is, and with nothing else: no explanation, no Markdown, no prompt symbol. If no command can do "
+    "it, answer with a comment of one line that says why."
 )
 _BUILT_IN = ("default", "shell")
 # In a folder with the agent's name: fabric's patterns, and skills.
@@ -351,7 +351,7 @@ def _parse_yaml(text: str, path: Path) -> JsonObject:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         if any(getattr(event, "anchor", None) for event in yaml.parse(text, loader)):
-            raise ConfigError(f"{path}: an anchor or alias of YAML: write out what it stands for")
+            raise ConfigError(f"{path}: an anchor or alias of YAML: write out its value")
         keys = yaml.load(text, loader)
     except (yaml.YAMLError, ValueError, RecursionError) as err:
         raise ConfigError(f"{path}: not YAML: {' '.join(str(err).split())}") from err

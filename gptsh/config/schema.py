@@ -113,7 +113,7 @@ Fields = Callable[..., _T]  # a NamedTuple whose fields are keys
 class Rule(NamedTuple):
     """The values that a key accepts, in words and as a test.
 
-    ``show_value``: an error may contain the value. ``on`` is the word that stands for True.
+    ``show_value``: an error may contain the value. ``on`` is the word for True.
     """
 
     expected: str
@@ -373,7 +373,7 @@ def one_of(*choices: str) -> Rule:
 
 
 def switch(on: str) -> Rule:
-    """Return the rule for a word that stands for True, or else ``off``."""
+    """Return the rule for a word that means True, or else ``off``."""
     return one_of(on, "off")._replace(on=on)
 
 

@@ -253,8 +253,9 @@ def _unquoted(text: str, error: str) -> str:
     value = line[start:].partition("#")[0].strip()
     if not value:
         return f"{where} has no value"
-    if bare := re.match(r"(true|false)\b", value, re.IGNORECASE):
-        return f"{where} needs {bare[0].lower()} in small letters"
+    flag = re.match(r"(true|false)\b", value, re.IGNORECASE)
+    if flag:
+        return f"{where} needs {flag[0].lower()} in small letters"
     if not re.match(r"[^\d.+\-\"'\[{]|\d.*[^\W\d]", value):  # a wrong number
         return ""
     example = f'{key} = "…"' if key and not opened else '"…"'

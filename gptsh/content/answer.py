@@ -405,7 +405,8 @@ class Answer:
 
     def new_events(self) -> list[Event]:
         """Return the events since the last call."""
-        events, self._events = self._events, []
+        events = self._events
+        self._events = []
         return events
 
     def end_text(self, *, is_last: bool = True) -> None:
@@ -564,7 +565,8 @@ def _early_end(message: Message, reason: str) -> GptshError:
     what = "there is no answer" if is_absent else "the answer is incomplete"
     cause = _CAUSES.get(reason.lower(), "ended early")
     hint = ""
-    if window := filled_window(message):
+    window = filled_window(message)
+    if window:
         cause = f"the window of {window:,} tokens is full"
         section = f"[providers.{message.get('provider')}]"
         hint = f"-p num_ctx=N, or context_window under {section}, asks for a larger one"

@@ -46,7 +46,8 @@ MARK = "[…]"  # in place of omitted text
 FRAMING = 8  # tokens around a message, and around a tool call in it
 _CL100K = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # the file of cl100k_base in litellm's package
 # For other tokenizers: times the count of cl100k, plus tokens per digit.
-_MARGIN, _PER_DIGIT = 1.15, 0.5
+_MARGIN = 1.15
+_PER_DIGIT = 0.5
 _PIECE = 100_000  # characters that are counted at once
 _MAX_PIECES = 100  # of a text that are counted
 MAX_BYTES = 30  # per token, in text that people write
@@ -176,7 +177,9 @@ def texts_of(message: Message) -> Iterator[str]:
     for part in parts_of(message):
         if is_text(part):
             yield labelled_text(part)
-        elif media := media_of(part):
+            continue
+        media = media_of(part)
+        if media:
             yield media.title or ""
         elif part.get("type") not in ("thinking", "redacted_thinking"):
             yield json.dumps(part, ensure_ascii=False)  # a part of an unknown type
@@ -266,10 +269,14 @@ class Budget(NamedTuple):
 
 FULL = "full"
 # The strategies of a compaction.
-PRUNED, SUMMARY, MINIMAL = "pruned-tools", "summary", "minimal"
+PRUNED = "pruned-tools"
+SUMMARY = "summary"
+MINIMAL = "minimal"
 # The reasons of a compaction: the user requested it (it applies whatever the settings are); the
 # session outgrew the window; the server refused the prompt for its length.
-ASKED, AUTO, REFUSED = "asked", "auto", "refused"
+ASKED = "asked"
+AUTO = "auto"
+REFUSED = "refused"
 _NOTHING: "Omissions" = {"questions": [], "media": []}
 
 

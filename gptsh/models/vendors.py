@@ -349,11 +349,13 @@ def find_vendor(name: str, *, has_base: bool = False) -> Vendor | None:
         return VENDORS[name]
     if name == "echo" and not has_base:
         return ECHO
-    if endpoint := compatible_endpoints().get(name):
+    endpoint = compatible_endpoints().get(name)
+    if endpoint:
+        base_variable = endpoint.get("api_base_env")
         return Vendor(
             base_url=endpoint["base_url"].rstrip("/"),
             key_variables=(endpoint["api_key_env"],),
-            base_variables=tuple(filter(None, [endpoint.get("api_base_env")])),
+            base_variables=(base_variable,) if base_variable else (),
             fixed_headers=endpoint.get("headers", {}),
         )
     if has_base:

@@ -422,7 +422,7 @@ BROKEN = [
     ("---\nprompt: '{input}'\n---\n{input}", "the text below the second --- is the prompt too"),
     ("---\ntemperature: 1\nuse_tools: fs\n---\nx", "use_tools: unknown key"),
     (b"caf\xe9", "'utf-8' codec can't decode"),
-    ("---\nmodel: &m echo\n---\n", "an anchor or alias of YAML: write out what it stands for"),
+    ("---\nmodel: &m echo\n---\n", "an anchor or alias of YAML: write out its value"),
     (
         "---\nparams: {a: &a [x, x], b: &b [*a, *a], c: [*b, *b]}\n---\n",
         "an anchor or alias of YAML: ",

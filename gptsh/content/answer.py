@@ -290,16 +290,19 @@ class Answer:
 
         ``reads_think_tags``: a thought in tags before the text is reasoning.
         """
+        # What the server reported.
         self.usage: Usage | None = None
         self.finish_reason: str | None = None
         self.stop_sequence: str | None = None  # the sequence at which the answer ended
         self.finished = False
-        self.limit: int | None = None
         self.request_id: str | None = None
         self.response_id: str | None = None
         self.resolved_model: str | None = None
-        self.prefix: str | None = None  # see ``Message``
+        # What the request was; see ``Message``.
+        self.limit: int | None = None
+        self.prefix: str | None = None
         self.reasoning_refused = False
+        # What has arrived.
         self.replay: JsonObject = {}
         self.has_thinking = False  # a complete thinking block has arrived
         self.calls: list[Call] = []  # the tool calls that have arrived

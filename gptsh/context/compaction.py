@@ -284,7 +284,7 @@ class Compactor:
         recent = self._messages[self._end :]
         words = Replacement(older, UNLIMITED, has_current=not any(map(starts_turn, recent)))
         words.add_words(words.questions)
-        protected = UNLIMITED - words.free + _count([*_systems_of(older), *recent])
+        protected = words.used + _count([*_systems_of(older), *recent])
 
         full_length = round(LENGTH_TOLERANCE * self._rules.summary_tokens)
         longest = min(full_length, max(_MIN_SUMMARY, target // 2))

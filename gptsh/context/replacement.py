@@ -76,13 +76,13 @@ class Replacement:
         """Fill the message of ``minimal``, row by row as in the table above."""
         earlier = [index for index in self.questions if index != self._current]
         newest_first = earlier[::-1]
-        self._add_current()
-        self._add_answer(answer_index)
-        self._add_summary(summary)
-        self.add_words([*earlier[:1], *newest_first[:-1]])
-        self._add_media([index for index in newest_first if index in self.lines])
-        self._add_files()
-        self._add_ends([index for index in newest_first if index not in self.lines])
+        self._add_current()  # row 1
+        self._add_answer(answer_index)  # row 2
+        self._add_summary(summary)  # row 3
+        self.add_words([*earlier[:1], *newest_first[:-1]])  # row 4
+        self._add_media([index for index in newest_first if index in self.lines])  # row 5
+        self._add_files()  # row 6
+        self._add_ends([index for index in newest_first if index not in self.lines])  # row 7
 
     def _add_current(self) -> None:
         """Add the current question, even if it takes more than the limit; its media if they fit."""
@@ -140,7 +140,7 @@ class Replacement:
     def _put(self, index: int, line: str) -> None:
         if line:
             self.lines[index] = line
-            self.free -= count_text(line) + 1
+            self.free -= count_text(line) + 1  # the end of the line
 
     def _line_of(self, index: int) -> str:
         """The words of a question under its number, then the names of what was attached.
@@ -164,6 +164,11 @@ class Replacement:
         return f"{self.questions[index]}. " + "\n".join(line for line in lines if line)
 
     # ---- result
+
+    @property
+    def used(self) -> int:
+        """The tokens of what was added, and of the headings."""
+        return self._limit - self.free
 
     def count(self, indexes: Iterable[int]) -> int:
         """Count the tokens that the lines of these messages take."""

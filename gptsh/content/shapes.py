@@ -92,8 +92,9 @@ def _part(part: Part) -> Part:
 def _answer(message: Message) -> Message:
     """Move the calls, thinking and refusal of an answer from its content to their own keys."""
     legacy = as_dict(as_dict(message).get("function_call"))
-    types = {part.get("type") for part in parts_of(message)}
-    if not legacy and not types & {"tool_use", "thinking", "redacted_thinking", "refusal"}:
+    types = [part.get("type") for part in parts_of(message)]
+    moved = ("tool_use", "thinking", "redacted_thinking", "refusal")
+    if not legacy and not any(part_type in types for part_type in moved):
         return message
     blocks: list[Block] = []
     refusal = message.get("refusal") or ""

@@ -160,31 +160,22 @@ class ThinkTags:
 _BLANK_LINE = "\n\n"
 
 
-class _Pieces:
-    """A text while it arrives. Some servers cut a surrogate pair in two: the first half waits."""
+class _Surrogates:
+    """Joins surrogate pairs, which some servers cut in two: the first half waits."""
 
     def __init__(self) -> None:
-        self.pieces: list[str] = []
         self._half = ""
-
-    @property
-    def text(self) -> str:
-        """The text without a half that waits."""
-        return "".join(self.pieces)
 
     def add(self, piece: str) -> str:
-        """Add a piece; return what of it is complete."""
+        """Return the piece, and a half before it, without a half at its end."""
         text = self._half + piece
         self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        text = join_surrogates(text.removesuffix(self._half))
-        self.pieces.append(text)
-        return text
+        return join_surrogates(text.removesuffix(self._half))
 
     def end(self) -> str:
-        """Add a half that waits; return it."""
+        """Return a half that waits."""
         half = self._half
         self._half = ""
-        self.pieces.append(half)
         return half
 
 
@@ -197,61 +188,69 @@ class TextBlock:
     def __init__(self, tags: ThinkTags, phase: str) -> None:
         self.phase = phase
         self._tags = tags
-        self._received = _Pieces()
-        self._shown: list[str] = []
+        self._surrogates = _Surrogates()
+        # What has arrived, and what is shown of it: in one list, as a signal may end the turn
+        # between any two steps, and what is saved is to be shown.
+        self._pieces: list[tuple[str, str]] = []
         self._has_open_thought = False  # something else came before its end
 
     def add(self, piece: str) -> tuple[str, str]:
         """Add a piece of the text."""
-        return self._show(self._received.add(piece))
+        return self._put(self._surrogates.add(piece))
 
     def separate(self) -> tuple[str, str]:
         """Add a blank line before the next text, at the end of a commentary."""
-        text = self._received.text
+        text = self._received
         if self.phase != COMMENTARY or not text or text.endswith("\n"):
             return "", ""
         return self.add(_BLANK_LINE)
 
     def replace(self, text: str) -> tuple[str, str]:
         """Replace the text by what the server sent at its end; only what it adds is shown."""
-        received = self._received.text
+        received = self._received
         text = join_surrogates(text)
         if received == f"{text}{_BLANK_LINE}":
             return "", ""
-        self._received = _Pieces()
-        self._received.add(text)
-        if not text.startswith(received):
-            return "", ""
-        return self._show(text.removeprefix(received))
+        self._surrogates.end()
+        thought = ""
+        more = ""
+        if text.startswith(received):
+            thought, more = self._tags.add(text.removeprefix(received))
+        self._pieces = [(text, self.shown + more)]
+        return thought, more
 
     def end(self, *, is_complete: bool) -> tuple[str, str]:
         """Return what was pending: half a surrogate pair, or what might have been a tag.
 
         If the answer ``is_complete``, a thought without an end is text.
         """
-        thought, text = self._show(self._received.end())
+        thought, text = self._put(self._surrogates.end())
         pending, is_open = self._tags.end()
         if is_open and not is_complete:
             self._has_open_thought = True
             return thought + pending, text
-        more = self._received.text if is_open else pending
-        self._shown.append(more)
+        more = self._received if is_open else pending
+        self._pieces.append(("", more))
         return thought, text + more
 
-    def _show(self, text: str) -> tuple[str, str]:
+    def _put(self, text: str) -> tuple[str, str]:
         thought, shown = self._tags.add(text)
-        self._shown.append(shown)
+        self._pieces.append((text, shown))
         return thought, shown
+
+    @property
+    def _received(self) -> str:
+        return "".join(received for received, _ in self._pieces)
 
     @property
     def shown(self) -> str:
         """The text as it was shown."""
-        return "".join(self._shown)
+        return "".join(shown for _, shown in self._pieces)
 
     def split(self) -> tuple[str, Part | None]:
         """Return the thought in front, and the part to save; None for an empty text."""
         thought = ""
-        text = self._received.text
+        text = self._received
         if self._tags.reads:
             thought, text = split_thought(
                 text,
@@ -309,7 +308,8 @@ class Answer:
         self._blocks: list[Block | TextBlock] = []  # in order of arrival
         self._texts: list[TextBlock] = []  # those of the blocks
         self._call_ids: set[str] = set()
-        self._reasoning: dict[str, _Pieces] = {}  # by field
+        self._reasoning: dict[str, list[str]] = {}  # by field
+        self._surrogates: dict[str, _Surrogates] = {}  # of the reasoning, by field
         self._refusal: list[str] = []
         self._sources: dict[str, str] = {}  # titles, by URL
         self._growing: dict[tuple[int, str], tuple[Part, list[str]]] = {}  # see ``extend_text``
@@ -347,9 +347,10 @@ class Answer:
 
     def add_reasoning(self, piece: str, field: str) -> None:
         """Add reasoning under the provider's key; THINKING_BLOCKS adds to an unfinished block."""
-        if piece:
-            pieces = self._reasoning.setdefault(field, _Pieces())
-            self._show(pieces.add(piece), "")
+        text = self._surrogates.setdefault(field, _Surrogates()).add(piece)
+        if text:
+            self._reasoning.setdefault(field, []).append(text)
+            self._show(text, "")
 
     def add_thinking(self, block: Part) -> None:
         """Add a complete thinking block, with its text or encrypted, as the provider sent it."""
@@ -423,7 +424,7 @@ class Answer:
         ``end_reason`` is why the answer is partial: ``interrupted``, ``error`` or ``timeout``.
         """
         self.end_text()
-        reasoning = {field: pieces.text for field, pieces in self._reasoning.items()}
+        reasoning = {field: "".join(pieces) for field, pieces in self._reasoning.items()}
         blocks, thought = self._whole_blocks()
         if thought:
             reasoning[TAGGED] = thought

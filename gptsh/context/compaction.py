@@ -81,7 +81,9 @@ class Compactor:
         self._rules = estimator.rules
         self._summarise = summarise
         self._on_failure = on_failure
-        self._numbers = {message["id"]: number for number, message in enumerate(messages, 1)}
+        self._ids = [message["id"] for message in messages]
+        # How many messages end with each.
+        self._numbers = {message_id: number for number, message_id in enumerate(self._ids, 1)}
         # Messages before this index may be shortened.
         self._end = self._split_before(len(messages) - max(1, self._rules.keep_messages))
 
@@ -299,7 +301,7 @@ class Compactor:
 
     def _existing_summary(self, max_tokens: float) -> Compaction | None:
         """The record that uses the newest summary, if the prompt has at most so many tokens then."""
-        newest = latest(self._state, [*self._numbers])
+        newest = latest(self._state, self._ids)
         active: Compaction = self._active_record() or {}
         if newest is None or newest[0]["id"] == active.get("summary"):
             return None
@@ -310,7 +312,7 @@ class Compactor:
     def _new_summary(self, length: int) -> Compaction:
         """The record that uses a new summary of about this length."""
         older = self._messages[: self._end]
-        previous = latest(self._state, [*self._numbers][: self._end])
+        previous = latest(self._state, self._ids[: self._end])
         if previous is None:
             new = self._summarise(older, older, None, length)
         else:
@@ -331,17 +333,17 @@ class Compactor:
         start = self._start_of_newest(goal, limit)
         if not start:
             return None
-        summary = latest(self._state, [*self._numbers][:start])
+        summary = latest(self._state, self._ids[:start])
         record = self._record(
             MINIMAL,
             start,
             summary=summary[0]["id"] if summary else None,
-            pruned=self._messages[-1]["id"],
+            pruned=self._ids[-1],
         )
         record["room"] = self._free_beside(record, goal)
         replacement = self._replacement(record, self._messages[:start])
         end, ends = self._start_of_more(replacement)
-        record["upto"] = self._messages[end - 1]["id"]
+        record["upto"] = self._ids[end - 1]
         record["ends"] = ends
         record["room"] = self._free_beside(record, goal)
         return record
@@ -408,7 +410,7 @@ class Compactor:
             "id": new_message_id()[:8],
             "at": moment,
             "strategy": strategy,
-            "upto": self._messages[end - 1]["id"],
+            "upto": self._ids[end - 1],
             "kept": len(self._messages) - end,
             "summary": None,
             "room": None,

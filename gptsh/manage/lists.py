@@ -15,7 +15,7 @@ from gptsh.errors import OutputError, UsageError
 from gptsh.messages import full_name, matches_model
 from gptsh.render.lists import (
     INDENT,
-    found_drawn,
+    found_lines,
     found_rows,
     listing_line,
     listing_row,
@@ -266,7 +266,7 @@ def found_line(output: str | None) -> Callable[["Found"], str]:
     style = PLAIN
     if output != "text":
         style = terminal_style(os.environ, terminal=stdio.is_terminal(out))
-    return partial(found_drawn, look=style)
+    return partial(found_lines, style=style)
 
 
 def search_sessions(words: str, filters: Filters, output: str | None) -> int:

@@ -14,8 +14,8 @@ from gptsh.llm.client import Client
 from gptsh.messages import Text, answer_text, is_empty, sum_costs
 from gptsh.models.usage import usage_from
 from gptsh.render import structured
+from gptsh.render.outline import CompactionReport, compaction_lines, context_lines, request_lines
 from gptsh.render.report import Reporter
-from gptsh.render.session import CompactionReport, compaction_lines, context_lines, request_lines
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 from gptsh.text import format_usd

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gptsh.context.compaction import Compactor
     from gptsh.context.memory import NotedTexts
     from gptsh.core.document_types import Cuts
-    from gptsh.render.session import PromptReport
+    from gptsh.render.outline import PromptReport
     from gptsh.turn.small_model import Summariser
 
 

@@ -9,7 +9,7 @@ from gptsh.context.tokens import Prompt
 from gptsh.core import snapshots, turns
 from gptsh.core.document import Document
 from gptsh.messages import Message, parts_of
-from gptsh.render.session import ChoiceReport, omitted_words
+from gptsh.render.outline import ChoiceReport, omitted_words
 from gptsh.terminal import stdio
 from gptsh.turn.session import Session
 

@@ -1,0 +1,160 @@
+"""Write what would be sent of a session, and what a compaction changes, as lines for users."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypedDict
+
+from gptsh.content.attachments import media_in, name_of
+from gptsh.messages import Message, Request, text_of
+from gptsh.text import one_line, quantity, shorten
+
+if TYPE_CHECKING:
+    from gptsh.core.document_types import Omissions
+
+_UNKNOWN = "unknown"
+_SHOWN_MESSAGES = 5  # at each end of a request
+_SHOWN_LINES, _SHOWN_WIDTH = 10, 160  # of the system prompt and the question
+
+
+class PromptReport(TypedDict):
+    """What is sent of a session; the tokens are those of the messages, ``fixed`` of all else."""
+
+    strategy: str
+    tokens: int
+    at_most: int
+    fixed: int
+    budget: int | None
+    window: int | None
+    included: int
+    summarized: int
+    left_out: int
+    omitted: "Omissions"
+
+
+class ChoiceReport(TypedDict):
+    """How a session is sent, and what a compaction has made of how many tokens."""
+
+    strategy: str
+    reason: str | None
+    before: int | None
+    after: int | None
+    included: int
+    summarized: int
+    left_out: int
+    omitted: "Omissions"
+
+
+class CompactionReport(ChoiceReport):
+    """What ``--compact`` would change in how a session is sent, or has changed."""
+
+    session: str | None
+    changes: bool
+    applied: bool
+    budget: int | None
+    window: int | None
+    error: object
+
+
+def context_lines(
+    api: str, report: PromptReport, request: Request, *, is_brief: bool
+) -> Iterator[str]:
+    """Yield what would be sent, a line for each fact and each attachment.
+
+    The tokens are those of the whole prompt. ``is_brief``: without what is unknown or 0.
+    """
+    fixed = report["fixed"]
+    tokens = f"~{report['tokens'] + fixed:,} ({report['at_most'] + fixed:,} at most)"
+    if fixed:
+        tokens += f", ~{fixed:,} of them system prompt, schema and tools"
+    facts = [
+        ("model", one_line(request.model)),
+        ("api", api),
+        ("window", _tokens(report["window"])),
+        ("budget", _tokens(report["budget"])),
+        ("tokens", tokens),
+        ("strategy", report["strategy"]),
+        ("included", quantity(report["included"], "message")),
+        ("summarized", quantity(report["summarized"], "message")),
+        ("left out", quantity(report["left_out"], "message")),
+        ("omitted", omitted_words(report["omitted"])),
+    ]
+    if request.tools:
+        from gptsh.context.tokens import count_tools
+
+        definitions = f"their definitions ~{count_tools(request.tools):,} tokens"
+        facts.append(("tools", f"{len(request.tools)}, {definitions}"))
+    for message in request.messages:
+        for part, media in media_in(message):
+            facts.append(("attached", one_line(f"{name_of(part) or ''} {media}")))
+    if is_brief:
+        facts = [fact for fact in facts if fact[1] not in (_UNKNOWN, quantity(0, "message"))]
+    return _fact_lines(facts)
+
+
+def _fact_lines(facts: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield the facts that have words, a line each."""
+    return (f"{label:<11} {words}" for label, words in facts if words)
+
+
+def request_lines(messages: Sequence[Message]) -> Iterator[str]:
+    """Yield the messages of a request in short.
+
+    The system prompt and the question get a few lines, the others one, those in the middle none.
+    """
+    questions = [at for at, message in enumerate(messages) if message["role"] == "user"]
+    hidden = range(_SHOWN_MESSAGES, len(messages) - _SHOWN_MESSAGES)
+    for at, message in enumerate(messages):
+        if at in hidden:
+            if at == hidden.start:
+                yield f"{'…':<11} {quantity(len(hidden), 'message')}"
+            continue
+        lines = [line for line in text_of(message).split("\n") if line.strip()]
+        if calls := message.get("tool_calls"):
+            lines.append(" ".join(f"[{call['function']['name']}]" for call in calls))
+        is_main = message["role"] == "system" or at in questions[-1:]
+        shown_count = _SHOWN_LINES if is_main else 1
+        for number, line in enumerate(lines[:shown_count]):
+            role = message["role"] if number == 0 else ""
+            yield f"{role:<11} {one_line(shorten(line, _SHOWN_WIDTH))}"
+        if len(lines) > shown_count:
+            yield f"{'':<11} … {quantity(len(lines) - shown_count, 'more line')}"
+
+
+def compaction_lines(report: CompactionReport) -> Iterator[str]:
+    """Yield what a compaction changes in what is sent, a line for each fact."""
+    unchanged = "" if report["changes"] else ", as now: nothing would be shorter"
+    kept = f"{report['included']:,} as they are"
+    gone = f"{report['summarized']:,} summarized, {report['left_out']:,} left out"
+    facts = [
+        ("session", report["session"] or "not on disk"),
+        ("strategy", f"{report['strategy']}{unchanged}"),
+        ("messages", f"{kept}, {gone}"),
+        ("omitted", omitted_words(report["omitted"])),
+        ("tokens", f"~{report['before']:,} -> ~{report['after']:,}"),
+        ("budget", _tokens(report["budget"])),
+    ]
+    return _fact_lines(facts)
+
+
+def omitted_words(omitted: "Omissions") -> str:
+    """Return what a prompt leaves out, such as ``questions 2, 4-9, shot.png [image/png, 1 kB]``."""
+    words = [one_line(name) for name in omitted["media"]]
+    if numbers := omitted["questions"]:
+        noun = "question" if len(numbers) == 1 else "questions"
+        words.insert(0, f"{noun} {_ranges(numbers)}")
+    return ", ".join(words)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return rising numbers in short: ``2, 4-9``."""
+    runs: list[str] = []
+    for number in numbers:
+        first, _, last = runs[-1].partition("-") if runs else ("", "", "")
+        if number - 1 == int(last or first or -1):
+            runs[-1] = f"{first}-{number}"
+        else:
+            runs.append(str(number))
+    return ", ".join(runs)
+
+
+def _tokens(count: int | None) -> str:
+    return _UNKNOWN if count is None else f"{count:,} tokens"

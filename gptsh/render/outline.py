@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from gptsh.core.document_types import Omissions
 
 _UNKNOWN = "unknown"
+_NO_MESSAGES = quantity(0, "message")
 _SHOWN_MESSAGES = 5  # at each end of a request
-_SHOWN_LINES, _SHOWN_WIDTH = 10, 160  # of the system prompt and the question
+_SHOWN_LINES = 10  # of the system prompt and the question
+_SHOWN_WIDTH = 160  # characters of a line
 
 
 class PromptReport(TypedDict):
@@ -77,6 +79,8 @@ def context_lines(
         ("left out", quantity(report["left_out"], "message")),
         ("omitted", omitted_words(report["omitted"])),
     ]
+    if is_brief:
+        facts = [fact for fact in facts if fact[1] not in (_UNKNOWN, _NO_MESSAGES)]
     if request.tools:
         from gptsh.context.tokens import count_tools
 
@@ -85,14 +89,14 @@ def context_lines(
     for message in request.messages:
         for part, media in media_in(message):
             facts.append(("attached", one_line(f"{name_of(part) or ''} {media}")))
-    if is_brief:
-        facts = [fact for fact in facts if fact[1] not in (_UNKNOWN, quantity(0, "message"))]
     return _fact_lines(facts)
 
 
 def _fact_lines(facts: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Yield the facts that have words, a line each."""
-    return (f"{label:<11} {words}" for label, words in facts if words)
+    for label, words in facts:
+        if words:
+            yield f"{label:<11} {words}"
 
 
 def request_lines(messages: Sequence[Message]) -> Iterator[str]:
@@ -100,33 +104,40 @@ def request_lines(messages: Sequence[Message]) -> Iterator[str]:
 
     The system prompt and the question get a few lines, the others one, those in the middle none.
     """
-    questions = [at for at, message in enumerate(messages) if message["role"] == "user"]
+    questions = [index for index, message in enumerate(messages) if message["role"] == "user"]
     hidden = range(_SHOWN_MESSAGES, len(messages) - _SHOWN_MESSAGES)
-    for at, message in enumerate(messages):
-        if at in hidden:
-            if at == hidden.start:
-                yield f"{'…':<11} {quantity(len(hidden), 'message')}"
-            continue
-        lines = [line for line in text_of(message).split("\n") if line.strip()]
-        if calls := message.get("tool_calls"):
-            lines.append(" ".join(f"[{call['function']['name']}]" for call in calls))
-        is_main = message["role"] == "system" or at in questions[-1:]
-        shown_count = _SHOWN_LINES if is_main else 1
-        for number, line in enumerate(lines[:shown_count]):
-            role = message["role"] if number == 0 else ""
-            yield f"{role:<11} {one_line(shorten(line, _SHOWN_WIDTH))}"
-        if len(lines) > shown_count:
-            yield f"{'':<11} … {quantity(len(lines) - shown_count, 'more line')}"
+    for index, message in enumerate(messages):
+        if index not in hidden:
+            is_main = message["role"] == "system" or index in questions[-1:]
+            yield from _message_lines(message, _SHOWN_LINES if is_main else 1)
+        elif index == hidden.start:
+            yield f"{'…':<11} {quantity(len(hidden), 'message')}"
+
+
+def _message_lines(message: Message, shown_count: int) -> Iterator[str]:
+    """Yield the role of a message and so many of its lines, then how many more it has."""
+    lines = [line for line in text_of(message).split("\n") if line.strip()]
+    calls = message.get("tool_calls")
+    if calls:
+        lines.append(" ".join(f"[{call['function']['name']}]" for call in calls))
+    label: str = message["role"]
+    for line in lines[:shown_count]:
+        yield f"{label:<11} {one_line(shorten(line, _SHOWN_WIDTH))}"
+        label = ""
+    if len(lines) > shown_count:
+        yield f"{'':<11} … {quantity(len(lines) - shown_count, 'more line')}"
 
 
 def compaction_lines(report: CompactionReport) -> Iterator[str]:
     """Yield what a compaction changes in what is sent, a line for each fact."""
-    unchanged = "" if report["changes"] else ", as now: nothing would be shorter"
+    strategy = report["strategy"]
+    if not report["changes"]:
+        strategy += ", as now, because nothing would be shorter"
     kept = f"{report['included']:,} as they are"
     gone = f"{report['summarized']:,} summarized, {report['left_out']:,} left out"
     facts = [
         ("session", report["session"] or "not on disk"),
-        ("strategy", f"{report['strategy']}{unchanged}"),
+        ("strategy", strategy),
         ("messages", f"{kept}, {gone}"),
         ("omitted", omitted_words(report["omitted"])),
         ("tokens", f"~{report['before']:,} -> ~{report['after']:,}"),
@@ -138,7 +149,8 @@ def compaction_lines(report: CompactionReport) -> Iterator[str]:
 def omitted_words(omitted: "Omissions") -> str:
     """Return what a prompt leaves out, such as ``questions 2, 4-9, shot.png [image/png, 1 kB]``."""
     words = [one_line(name) for name in omitted["media"]]
-    if numbers := omitted["questions"]:
+    numbers = omitted["questions"]
+    if numbers:
         noun = "question" if len(numbers) == 1 else "questions"
         words.insert(0, f"{noun} {_ranges(numbers)}")
     return ", ".join(words)
@@ -146,14 +158,13 @@ def omitted_words(omitted: "Omissions") -> str:
 
 def _ranges(numbers: Sequence[int]) -> str:
     """Return rising numbers in short: ``2, 4-9``."""
-    runs: list[str] = []
+    ranges: list[list[int]] = []
     for number in numbers:
-        first, _, last = runs[-1].partition("-") if runs else ("", "", "")
-        if number - 1 == int(last or first or -1):
-            runs[-1] = f"{first}-{number}"
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1].append(number)
         else:
-            runs.append(str(number))
-    return ", ".join(runs)
+            ranges.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in ranges)
 
 
 def _tokens(count: int | None) -> str:

@@ -26,8 +26,7 @@ from gptsh.text import (
 
 # ---- details
 #
-# What is known of one session, for users: models, turns, tokens, cost, snapshots; a label and a few
-# words each.
+# What is known of one session, for users: models, turns, tokens, cost, snapshots.
 
 Detail = tuple[str, str]  # a label and a few words
 _REASONS = {"asked": "by hand", "auto": "automatic"}  # of a snapshot
@@ -37,63 +36,80 @@ def session_details(
     doc: Document, *, archived: bool = False, names: Sequence[str] = ()
 ) -> list[Detail]:
     """Return the facts that are known of a session. Values may contain any characters."""
-    messages = doc["messages"]
-    meta = doc["meta"]
-    counts = stats(messages)
+    counts = stats(doc["messages"])
+    messages = quantity(counts["messages"], "message")
     models = _models(doc)
-    first_day = doc["created_at"]
-    last_day = (messages[-1].get("timestamp") if messages else None) or doc["updated_at"]
-    summary_count = sum(item.get("text") is not None for item in doc["context"]["summaries"])
+    spent = usage.count([usage.sums_by_day(doc)]).total
+    imported = as_dict(doc["meta"].get("imported"))
+    summaries = [item for item in doc["context"]["summaries"] if item.get("text") is not None]
     facts = [
         ("session", f"{doc['id']}, archived" if archived else doc["id"]),
         ("names" if len(names) > 1 else "name", ", ".join(names)),
-        ("dates", f"{local_time(first_day)} to {local_time(max(last_day, first_day))}"),
+        ("dates", _dates(doc)),
         ("agent", doc["agent"].get("name") or ""),
         ("models" if len(models) > 1 else "model", ", ".join(models)),
         ("parameters", ", ".join(_parameters(doc))),
-        ("turns", f"{counts['turns']} ({quantity(counts['messages'], 'message')})"),
-        *_spending(doc),
-        ("tags", ", ".join(meta["tags"])),
-        ("forked from", meta.get("forked_from") or ""),
-        ("imported from", str(as_dict(meta.get("imported")).get("format") or "")),
-        *(("snapshot", line) for line in snapshots_of(doc)),
-        ("compaction", _compaction(doc)),
-        ("summaries", str(summary_count or "")),
+        ("turns", f"{counts['turns']} ({messages})"),
+        ("tokens", _tokens(doc, spent)),
+        ("cost", _cost(spent)),
+        ("tags", ", ".join(doc["meta"]["tags"])),
+        ("forked from", doc["meta"].get("forked_from") or ""),
+        ("imported from", str(imported.get("format") or "")),
     ]
+    facts += [("snapshot", line) for line in snapshots_of(doc)]
+    facts.append(("compaction", _compaction(doc)))
+    if summaries:
+        facts.append(("summaries", str(len(summaries))))
     return [(label, words) for label, words in facts if words]
 
 
-def _parameters(doc: Document) -> Iterator[str]:
-    """The parameters that the session's agent sends, each as ``-p`` takes it."""
-    for key, value in safe_params(doc["agent"].get("params") or {}).items():
-        yield f"{key}={value if isinstance(value, str) else encode_json(value).decode()}"
+def _dates(doc: Document) -> str:
+    """Return when the session was created and its last message written."""
+    first_time = doc["created_at"]
+    last_time = doc["updated_at"]
+    if doc["messages"]:
+        last_time = doc["messages"][-1].get("timestamp") or last_time
+    return f"{local_time(first_time)} to {local_time(max(last_time, first_time))}"
 
 
 def _models(doc: Document) -> list[str]:
     """Return the models that have answered, each once; before the first answer the chosen one."""
-    named = [
-        full_name(message.get("model"), message.get("provider"))
-        for message in doc["messages"]
-        if message["role"] == "assistant"
-    ]
-    configured = full_name(doc["agent"].get("model"), doc["provider"].get("name"))
-    return [*dict.fromkeys(filter(None, named))] or [configured or ""]
+    models: dict[str, None] = {}
+    for message in doc["messages"]:
+        if message["role"] == "assistant":
+            name = full_name(message.get("model"), message.get("provider"))
+            if name:
+                models[name] = None
+    if models:
+        return list(models)
+    return [full_name(doc["agent"].get("model"), doc["provider"].get("name")) or ""]
 
 
-def _spending(doc: Document) -> Iterator[Detail]:
-    """Yield the tokens and the cost, as far as they are known."""
-    spent = usage.count([usage.sums_by_day(doc)]).total
-    prompts = [token_count(as_dict(item.get("usage")).get("prompt")) for item in doc["messages"]]
-    known_prompts = [tokens for tokens in prompts if tokens is not None]
-    tokens = []
+def _parameters(doc: Document) -> Iterator[str]:
+    """Yield the parameters that the session's agent sends, each as ``-p`` takes it."""
+    for key, value in safe_params(doc["agent"].get("params") or {}).items():
+        text = value if isinstance(value, str) else encode_json(value).decode()
+        yield f"{key}={text}"
+
+
+def _tokens(doc: Document, spent: usage.Row) -> str:
+    """Return the tokens of all requests and of the latest prompt, as far as they are known."""
+    facts = []
     if spent["total"] is not None:
-        tokens.append(f"{spent['total']:,} in all")
-    if known_prompts:
-        tokens.append(f"{known_prompts[-1]:,} in the latest prompt")
-    yield "tokens", ", ".join(tokens)
-    if spent["cost"] is not None:
-        cost = format_usd(spent["cost"])
-        yield "cost", f"at least {cost}" if spent["unpriced"] else cost
+        facts.append(f"{spent['total']:,} in all")
+    for message in reversed(doc["messages"]):
+        prompt = token_count(as_dict(message.get("usage")).get("prompt"))
+        if prompt is not None:
+            facts.append(f"{prompt:,} in the latest prompt")
+            break
+    return ", ".join(facts)
+
+
+def _cost(spent: usage.Row) -> str:
+    if spent["cost"] is None:
+        return ""
+    cost = format_usd(spent["cost"])
+    return f"at least {cost}" if spent["unpriced"] else cost
 
 
 def _compaction(doc: Document) -> str:
@@ -101,8 +117,9 @@ def _compaction(doc: Document) -> str:
     compaction = doc["context"]["compaction"]
     if not compaction:
         return ""
-    covered = _places(doc).get(compaction.get("upto"), 0)
-    before, after = (_number(compaction.get(key)) for key in ("before", "after"))
+    covered = _count_up_to(doc, compaction.get("upto"))
+    before = _number(compaction.get("before"))
+    after = _number(compaction.get("after"))
     return f"{compaction.get('strategy')}, {covered} messages, {before} → {after} tokens"
 
 
@@ -112,23 +129,28 @@ def _number(tokens: object) -> str:
 
 def snapshots_of(doc: Document) -> Iterator[str]:
     """Yield each snapshot of a session in one line, newest first."""
-    places = _places(doc)
     for item in reversed(doc["context"]["snapshots"]):
-        place = places.get(item.get("message"), 0)
-        turn = len(starts_of(doc["messages"][:place]))
-        facts = [f"after turn {turn} ({quantity(place, 'message')})"]
-        if created_at := item.get("created_at"):
-            facts.insert(0, local_time(created_at))
+        count = _count_up_to(doc, item.get("message"))
+        turn = len(starts_of(doc["messages"][:count]))
+        facts = [str(item.get("name"))]
+        created_at = item.get("created_at")
+        if created_at:
+            facts.append(local_time(created_at))
+        facts.append(f"after turn {turn} ({quantity(count, 'message')})")
         if item.get("tokens") is not None:
             facts.append(f"~{item['tokens']:,} tokens")
-        if reason := _REASONS.get(item.get("reason") or ""):
+        reason = _REASONS.get(item.get("reason") or "")
+        if reason:
             facts.append(reason)
-        yield one_line(", ".join([str(item.get("name")), *facts]))
+        yield one_line(", ".join(facts))
 
 
-def _places(doc: Document) -> dict[str | None, int]:
-    """Return the number of messages up to and including each message, by its id."""
-    return {message["id"]: place for place, message in enumerate(doc["messages"], start=1)}
+def _count_up_to(doc: Document, message_id: str | None) -> int:
+    """Return the number of messages up to and including one; 0 if there is none with this id."""
+    for number, message in enumerate(doc["messages"], start=1):
+        if message["id"] == message_id:
+            return number
+    return 0
 
 
 # ---- transcript
@@ -143,10 +165,11 @@ def transcript(doc: Document, facts: Sequence[Detail], *, full: bool = False) ->
     Calls, results and thinking get one line each, or all of it with ``full``.
     """
     yield f"# {escape_markdown(title_of(doc))}"
-    yield "\n".join(f"- {label}: {escape_markdown(value)}" for label, value in facts)
-    if system := (doc["agent"].get("system") or "").strip("\n"):
+    yield "\n".join(f"- {label}: {escape_markdown(words)}" for label, words in facts)
+    system = (doc["agent"].get("system") or "").strip("\n")
+    if system:
         yield "## system prompt"
-        yield _closed(system)
+        yield _close_fence(system)
     for message in doc["messages"]:
         yield from message_pieces(message, full=full)
 
@@ -154,7 +177,7 @@ def transcript(doc: Document, facts: Sequence[Detail], *, full: bool = False) ->
 def message_pieces(message: Message, *, full: bool = False) -> Iterator[str]:
     """Yield a heading, then the passages of a message as Markdown, to be joined by blank lines."""
     yield f"## {escape_markdown(' '.join(_heading(message)))}"
-    yield from _contents(message, full=full)
+    yield from _passages(message, full=full)
 
 
 def _heading(message: Message) -> Iterator[str]:
@@ -168,18 +191,13 @@ def _heading(message: Message) -> Iterator[str]:
         yield f"[{reason}]"
 
 
-def _contents(message: Message, *, full: bool) -> Iterator[str]:
-    for passage in passages(message, indented=full):
-        yield from _full(passage) if full else _in_short(passage)
-
-
 _COUNTS = ("turns", "tokens")
 _UNLABELLED = ("session", "name", "names", "model", "models", "cost")
-_RULE = 60  # columns
+_RULE_WIDTH = 60  # columns
 
 
 def transcript_rows(
-    doc: Document, facts: Sequence[Detail], look: TerminalStyle, width: int, *, full: bool
+    doc: Document, facts: Sequence[Detail], style: TerminalStyle, width: int, *, full: bool
 ) -> Iterator[str]:
     """Yield a transcript for a terminal with colours.
 
@@ -187,19 +205,25 @@ def transcript_rows(
     """
     from gptsh.render.drawing import drawn
 
-    yield from drawn([f"# {escape_markdown(title_of(doc))}"], look, width)
+    yield from drawn([f"# {escape_markdown(title_of(doc))}"], style, width)
     for line in _fact_summary(facts):
         for row in wrapped(line, width):
             yield styled(row, DIM)
     for message in doc["messages"]:
-        role, *others = map(one_line, _heading(message))
-        line = f" {' '.join(others)}".rstrip()
-        rest = "─" * (min(_RULE, width) - columns(f"── {role}{line} "))
         yield ""
-        rule = styled(f"{line} {rest}".rstrip(), DIM)
-        yield f"{styled('──', DIM)} {styled(role, BOLD)}{rule}"
-        lines = [*drawn(_contents(message, full=full), look, width)]
-        yield from ["", *lines] if lines else []
+        yield _rule(message, min(_RULE_WIDTH, width))
+        lines = list(drawn(_passages(message, full=full), style, width))
+        if lines:
+            yield ""
+            yield from lines
+
+
+def _rule(message: Message, width: int) -> str:
+    role, *others = map(one_line, _heading(message))
+    label = f" {' '.join(others)}".rstrip()
+    rest = "─" * (width - columns(f"── {role}{label} "))
+    label = f"{label} {rest}".rstrip()
+    return f"{styled('──', DIM)} {styled(role, BOLD)}{styled(label, DIM)}"
 
 
 def _fact_summary(facts: Sequence[Detail]) -> Iterator[str]:
@@ -213,18 +237,25 @@ def _fact_summary(facts: Sequence[Detail]) -> Iterator[str]:
         elif label in _UNLABELLED:
             first.append(one_line(words))
         elif label == "dates":
-            dates = dict.fromkeys(one_line(words).split(" to "))
-            second.append(" to ".join(dates))
+            start, _, end = one_line(words).partition(" to ")
+            second.append(start if start == end else f"{start} to {end}")
         else:
             second.append(one_line(f"{label} {words}"))
-    return (" · ".join(line) for line in (first, second))
+    yield " · ".join(first)
+    yield " · ".join(second)
+
+
+def _passages(message: Message, *, full: bool) -> Iterator[str]:
+    for passage in passages(message, indented=full):
+        is_long = passage.kind in ("call", "result", "thinking") and passage.text is not None
+        yield from _whole(passage) if full and is_long else _in_short(passage)
 
 
 def _in_short(passage: Passage) -> Iterator[str]:
     text = passage.text or ""
     match passage.kind:
         case "words" | "refusal" | "pages":
-            yield _closed(text)
+            yield _close_fence(text)
         case "result":
             yield code_span(passage.line)
         case _:
@@ -233,18 +264,18 @@ def _in_short(passage: Passage) -> Iterator[str]:
                 yield code_block(text, passage.language)
 
 
-def _full(passage: Passage) -> Iterator[str]:
-    if passage.kind not in ("call", "result", "thinking") or passage.text is None:
-        yield from _in_short(passage)
-        return
-    yield code_span(" ".join([f"[{passage.title}]", *map(str, passage.media)]))
-    if passage.text and passage.kind == "thinking":
-        yield block_quote(passage.text)
-    elif passage.text:
-        yield code_block(passage.text, passage.language)
+def _whole(passage: Passage) -> Iterator[str]:
+    """Yield a call, a result or thinking with all of its text."""
+    text = passage.text or ""
+    media = [str(item) for item in passage.media]
+    yield code_span(" ".join([f"[{passage.title}]", *media]))
+    if text and passage.kind == "thinking":
+        yield block_quote(text)
+    elif text:
+        yield code_block(text, passage.language)
 
 
-def _closed(text: str) -> str:
-    """The text with an open fence closed, since more text follows."""
+def _close_fence(text: str) -> str:
+    """Return the text with an open code block closed, since more text follows."""
     fence = open_fence(text)
     return f"{text}\n{fence}" if fence else text

@@ -896,7 +896,7 @@ def test_compact_with_apply_does_it_once(long_home: Home, talker: Talker) -> Non
     assert long_home.doc()["meta"]["tags"] == ["red"]
     before = long_home.files()[0].read_bytes()
     shown = long_home.run("-s", "0", "--compact").stdout
-    assert "strategy    summary, as now: nothing would be shorter\n" in shown
+    assert "strategy    summary, as now, because nothing would be shorter\n" in shown
     again = events(long_home.run("-s", "0", "--compact", "--apply", "-o", "jsonl"))
     assert [event["type"] for event in again] == ["compression_skipped", "done"]
     assert again[-1]["changes"] is False

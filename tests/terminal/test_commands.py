@@ -420,7 +420,7 @@ def test_a_session_is_compacted_by_hand(long_home: Home, talker: Talker) -> None
             ("/debug context", "nothing was sent yet"),
             ("and now?", ""),
             ("/debug context", '"strategy": "summary"'),
-            ("/compact --apply", "as now: nothing would be shorter"),
+            ("/compact --apply", "as now, because nothing would be shorter"),
             ("/fork auto-1", "a fork after turn"),  # as it was sent before
             ("/compact", ("session     7x2m@auto-1", "strategy    summary\n")),
         )

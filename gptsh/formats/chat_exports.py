@@ -13,20 +13,16 @@ from gptsh.formats.source import (
     Skipped,
     Source,
     content_of,
-    tool_call,
     utc,
     without,
 )
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
-from gptsh.messages import Part
+from gptsh.messages import Part, make_call
 from gptsh.models.usage import FINISH_REASONS
 
 
-def _conversations(
-    source: Source,
-    read: Callable[[Source, JsonObject], Conversation],
-) -> Results:
-    """The session of each conversation. A malformed one is skipped, named by its number."""
+def _conversations(source: Source, read: Callable[[Source, JsonObject], Conversation]) -> Results:
+    """Yield the session of each conversation. A malformed one is skipped, named by its number."""
     for number, record in enumerate(source.records(), 1):
         if isinstance(record, Skipped):
             yield record
@@ -41,17 +37,59 @@ def _conversations(
             yield result._replace(where=where) if isinstance(result, Skipped) else result
 
 
-def _branch_to(
-    leaf: object,
-    records: Mapping[object, JsonObject],
-    parent_key: str,
+def _branch(
+    records: Mapping[object, JsonObject], leaf: object, parent_key: str, time_key: str
 ) -> list[JsonObject]:
-    """The records of a tree from the root to the one with the id ``leaf``."""
+    """Return the records of a tree from its root to ``leaf``; without that, to the newest one.
+
+    The time is in a record, or in the message in it.
+    """
+    if leaf not in records:
+        latest = ""
+        for ident, record in records.items():
+            message = as_dict(record.get("message", record))
+            moment = utc(message.get(time_key)) or ""
+            if moment >= latest:  # of equal ones the last
+                leaf = ident
+                latest = moment
     branch: dict[object, JsonObject] = {}
     while leaf in records and leaf not in branch:
         branch[leaf] = records[leaf]
         leaf = records[leaf].get(parent_key)
-    return [*branch.values()][::-1]
+    return list(reversed(branch.values()))
+
+
+def _attachments(files: object, name_key: str) -> list[Part]:
+    """Return references to files beside an export, which are not opened."""
+    parts = []
+    for file in as_dicts(files):
+        name = without({"source": file.get(name_key)})
+        parts.append({**file, "type": "attachment", **name})
+    return parts
+
+
+_PAGES = ("items", "supporting_websites", "sources")  # lists of them in a reference
+
+
+def _pages_in(references: list[JsonObject]) -> dict[str, str | None]:
+    """Return the titles of the pages in references, by URL; a reference may have others in it."""
+    pages: dict[str, str | None] = {}
+    for reference in references:
+        url = as_str(reference.get("url"))
+        if url:
+            title = as_str(reference.get("title")) or as_str(reference.get("attribution"))
+            pages[url] = pages.get(url) or title or None
+        inner = as_dicts([reference.get("metadata")])
+        for key in _PAGES:
+            inner += as_dicts(reference.get(key))
+        for url, inner_title in _pages_in(inner).items():
+            pages[url] = pages.get(url) or inner_title
+    return pages
+
+
+def _sources(references: list[JsonObject]) -> list[JsonObject]:
+    """Return the pages in references as an answer cites them."""
+    return [{"url": url, "title": title} for url, title in _pages_in(references).items()]
 
 
 # ---- chatgpt
@@ -76,11 +114,10 @@ _EMPTY = {
 # A citation: its kind and the places of its pages in a search, between characters of private use;
 # in older answers a number and a name. Only the metadata of the answer has the pages.
 _CITATION = re.compile("\ue200[^\ue200\ue201]*+\ue201|【[^【】]*+】")
-_PAGES = ("items", "supporting_websites", "sources")  # lists of them in a reference
 
 
 def read_chatgpt(source: Source) -> Results | None:
-    """A session for each conversation of an export, or for a file with a single conversation."""
+    """Return a session for each conversation of an export, or for the one in a file."""
     if any(isinstance(value.get("mapping"), dict) for value in source.first):
         return _conversations(source, _read_chatgpt)
     return None
@@ -97,89 +134,94 @@ def _read_chatgpt(source: Source, value: JsonObject) -> Conversation:
         provider="openai",
         model=value.get("default_model_slug"),
     )
-    nodes = value["mapping"]
+    reader = _ChatgptReader(session)
     leaf = value.get("current_node")
-    if leaf not in nodes:
-        leaf = _newest(nodes, "create_time")
-    thinking: list[Part] = []  # of the next answer
-    call_id = None  # of a tool call without a result
+    for node in _branch(value["mapping"], leaf, "parent", time_key="create_time"):
+        session.add_record(reader.messages_of, node)
+    return session
 
-    def messages_of(node: JsonObject) -> Iterator[ForeignMessage]:
-        nonlocal thinking, call_id
+
+class _ChatgptReader:
+    """Reads the nodes of a conversation in order.
+
+    The thinking precedes its answer, and only the order tells to which call a result belongs.
+    """
+
+    def __init__(self, session: Conversation) -> None:
+        self._session = session
+        self._thinking: list[Part] = []  # of the next answer
+        self._call_id: str | None = None  # of a tool call without a result
+
+    def messages_of(self, node: JsonObject) -> Iterator[ForeignMessage]:
+        """Yield the message in a node, if it has one; before the result of no call, a call."""
         record = as_dict(node.get("message"))
         content = as_dict(record.get("content"))
         metadata = as_dict(record.get("metadata"))
-        kind = content.get("content_type")
-        if kind == "user_editable_context":
-            session.system = _joined(content, "\n\n", "user_profile", "user_instructions")
-        thinking += _thoughts(content)
+        if content.get("content_type") == "user_editable_context":
+            texts = ("user_profile", "user_instructions")
+            self._session.system = _joined(content, "\n\n", *texts)
+        self._thinking += _thoughts(content)
         parts = _parts(content, metadata)
         if not parts or metadata.get("is_visually_hidden_from_conversation"):
             return
 
-        message = _message(record, metadata, parts)
-        session.model = message.get("model", session.model)
-        last_call, call_id = call_id, None
+        message = {
+            "id": record["id"],
+            "timestamp": record.get("create_time"),
+            "role": record["author"]["role"],
+            "content": content_of(parts),
+        }
+        call_id = self._call_id
+        self._call_id = None
         if message["role"] == "assistant":
-            if thinking:
-                message["thinking"] = thinking
-                thinking = []
+            message |= _answer(record, metadata, parts)
+            if self._thinking:
+                message["thinking"] = self._thinking
+                self._thinking = []
             if "tool_calls" in message:
-                call_id = record["id"]
+                self._call_id = record["id"]
         elif message["role"] == "tool":
             name = record["author"].get("name")
-            if not last_call:  # the export has none for a search in uploaded files, for example
-                last_call = record["id"]
-                call = tool_call(last_call, name or "tool", "")
-                yield {
-                    "timestamp": message["timestamp"],
-                    "role": "assistant",
-                    "content": None,
-                    "tool_calls": [call],
-                }
-            is_error = kind == "system_error" or None
-            message |= without({"tool_call_id": last_call, "name": name, "is_error": is_error})
+            if not call_id:  # a search in uploaded files, for example, has none in the export
+                call_id = record["id"]
+                call = make_call(call_id, name or "tool", "")
+                answer = {"role": "assistant", "content": None, "tool_calls": [call]}
+                yield {"timestamp": message["timestamp"], **answer}
+            is_error = content.get("content_type") == "system_error" or None
+            message |= without({"tool_call_id": call_id, "name": name, "is_error": is_error})
         yield message
-
-    for node in _branch_to(leaf, nodes, "parent"):
-        session.add_record(messages_of, node)
-    return session
 
 
 def _thoughts(content: JsonObject) -> list[Part]:
-    thoughts = content.get("thoughts") or ()
-    texts = [_joined(thought, "\n\n", "summary", "content") for thought in thoughts]
+    texts = [
+        _joined(thought, "\n\n", "summary", "content") for thought in content.get("thoughts") or ()
+    ]
     return [{"type": "thinking", "thinking": text} for text in texts if text]
 
 
-def _newest(nodes: Mapping[object, JsonObject], key: str) -> object:
-    """The id of the node whose message has the latest time under a key; of equal ones the last."""
-
-    def time_of(ident: object) -> str:
-        return utc(as_dict(nodes[ident].get("message")).get(key)) or ""
-
-    return max([*nodes][::-1], key=time_of, default=None)
-
-
 def _joined(record: JsonObject, separator: str, *keys: str) -> str:
-    """The texts under these keys that are not empty."""
+    """Return the texts under these keys that are not empty."""
     return separator.join(record[key] for key in keys if record.get(key))
 
 
 def _parts(content: JsonObject, metadata: JsonObject) -> list[Part]:
-    """The parts of a message: texts, references to files, else the content if it may matter."""
-    alone = _joined(content, "\n", "title", "url", "text") or content.get("result")
-    parts = [_part(part) for part in content.get("parts") or [alone] if part]
-    for file in as_dicts(metadata.get("attachments")):
-        parts.append({**file, "type": "attachment", **without({"source": file.get("name")})})
+    """Return the parts of a message: texts and references to files.
+
+    If there are none, the whole content is a part, unless its type is known to be empty.
+    """
+    if not content:
+        return []
+    text = _joined(content, "\n", "title", "url", "text") or content.get("result")
+    parts = [_part(part) for part in content.get("parts") or [text] if part]
+    parts += _attachments(metadata.get("attachments"), "name")
     kind = content.get("content_type")
-    if content and not parts and kind not in _EMPTY:
-        return [{**content, "type": kind}]
-    return parts if content else []
+    if not parts and kind not in _EMPTY:
+        parts.append({**content, "type": kind})
+    return parts
 
 
 def _part(part: str | Part) -> Part:
-    """A text or a transcribed text as text; a reference to a file unchanged."""
+    """Return a text or a transcribed text as text; a reference to a file unchanged."""
     if isinstance(part, str):
         return {"type": "text", "text": part}
     if part["content_type"] == "audio_transcription":
@@ -187,72 +229,61 @@ def _part(part: str | Part) -> Part:
     return {**part, "type": part["content_type"]}
 
 
-def _message(record: JsonObject, metadata: JsonObject, parts: list[Part]) -> ForeignMessage:
-    message = {
-        "id": record["id"],
-        "timestamp": record.get("create_time"),
-        "role": record["author"]["role"],
-        "content": content_of(parts),
-    }
-    if message["role"] == "assistant":
-        reason = as_dict(metadata.get("finish_details")).get("type")
-        message["provider"] = "openai"
-        message |= without(
-            {
-                "model": metadata.get("model_slug"),
-                "finish_reason": FINISH_REASONS.get(str(reason), reason),
-            }
-        )
-        references = as_dicts(metadata.get("content_references"))
-        pages = _pages_in([*references, *as_dicts(metadata.get("citations"))])
-        if pages:
-            message["sources"] = [{"url": url, "title": title} for url, title in pages.items()]
-        message["content"] = content_of([_with_links(part, metadata) for part in parts])
-        recipient = record.get("recipient") or "all"
-        if recipient != "all":
-            text = "".join(part.get("text", "") for part in parts)
-            message |= {"content": None, "tool_calls": [tool_call(record["id"], recipient, text)]}
-    return message
+def _answer(record: JsonObject, metadata: JsonObject, parts: list[Part]) -> ForeignMessage:
+    """Return what only an answer has, and its content with links, or the tool call that it is."""
+    model = metadata.get("model_slug")
+    reason = as_dict(metadata.get("finish_details")).get("type")
+    reason = FINISH_REASONS.get(str(reason), reason)
+    answer = without({"provider": "openai", "model": model, "finish_reason": reason})
+
+    references = as_dicts(metadata.get("content_references"))
+    citations = as_dicts(metadata.get("citations"))
+    sources = _sources(references + citations)
+    if sources:
+        answer["sources"] = sources
+    recipient = record.get("recipient") or "all"
+    if recipient == "all":
+        linked = [_with_links(part, references, citations) for part in parts]
+        answer["content"] = content_of(linked)
+    else:
+        arguments = "".join(part.get("text", "") for part in parts)
+        answer["content"] = None
+        answer["tool_calls"] = [make_call(record["id"], recipient, arguments)]
+    return answer
 
 
-def _with_links(part: Part, metadata: JsonObject) -> Part:
-    """A text with links in place of its citations; one whose pages are not known is left out."""
+def _with_links(part: Part, references: list[JsonObject], citations: list[JsonObject]) -> Part:
+    """Return a text with links in place of its citations.
+
+    A citation whose pages are not known is left out.
+    """
     text = part.get("text")
     if part["type"] != "text" or not isinstance(text, str):
         return part
-    pages: dict[str, dict[str, str | None]] = {}
-    links: dict[str, str] = {}  # as the page of ChatGPT shows them
-    for reference in as_dicts(metadata.get("content_references")):
+    links: dict[str, str] = {}
+    for reference in references:
         mark = as_str(reference.get("matched_text"))
-        pages[mark] = _pages_in([reference])
-        links[mark] = as_str(reference.get("alt"))
-    for citation in as_dicts(metadata.get("citations")):
-        start, end = citation.get("start_ix"), citation.get("end_ix")
+        as_shown = as_str(reference.get("alt"))
+        links[mark] = as_shown or _links([reference])
+    cited: dict[str, list[JsonObject]] = {}  # citations in older answers, by the text they replace
+    for citation in citations:
+        start = citation.get("start_ix")
+        end = citation.get("end_ix")
         if isinstance(start, int) and isinstance(end, int) and text[start:end] not in links:
-            pages.setdefault(text[start:end], {}).update(_pages_in([citation]))
+            cited.setdefault(text[start:end], []).append(citation)
+    for mark, pages in cited.items():
+        links[mark] = _links(pages)
 
-    def link(mark: re.Match[str]) -> str:
-        own = [link_to(url, title or "") for url, title in pages.get(mark[0], {}).items()]
-        known = links.get(mark[0]) or ", ".join(own)
-        return known or ("" if mark[0].startswith("\ue200") else mark[0])
+    def link(citation: re.Match[str]) -> str:
+        unknown = "" if citation[0].startswith("\ue200") else citation[0]
+        return links.get(citation[0]) or unknown
 
     return {**part, "text": _CITATION.sub(link, text)}
 
 
-def _pages_in(references: list[JsonObject]) -> dict[str, str | None]:
-    """The titles of the pages in references, by URL; other pages may stand below one."""
-    pages: dict[str, str | None] = {}
-    for reference in references:
-        url = as_str(reference.get("url"))
-        if url:
-            title = as_str(reference.get("title")) or as_str(reference.get("attribution")) or None
-            pages[url] = pages.get(url) or title
-        inner = [as_dict(reference.get("metadata"))]
-        for key in _PAGES:
-            inner += as_dicts(reference.get(key))
-        for url, title in _pages_in([item for item in inner if item]).items():
-            pages[url] = pages.get(url) or title
-    return pages
+def _links(references: list[JsonObject]) -> str:
+    pages = _pages_in(references)
+    return ", ".join(link_to(url, title or "") for url, title in pages.items())
 
 
 # ---- deepseek
@@ -266,15 +297,15 @@ DEEPSEEK = "deepseek"
 
 
 def read_deepseek(source: Source) -> Results | None:
-    """A session for each conversation of an export, or for a file with a single conversation."""
+    """Return a session for each conversation of an export, or for the one in a file."""
     if any(map(_has_fragments, source.first)):
         return _conversations(source, _read_deepseek)
     return None
 
 
 def _has_fragments(value: JsonObject) -> bool:
-    nodes = as_dicts([*as_dict(value.get("mapping")).values()])
-    return any("fragments" in as_dict(node.get("message")) for node in nodes)
+    nodes = as_dict(value.get("mapping")).values()
+    return any("fragments" in as_dict(as_dict(node).get("message")) for node in nodes)
 
 
 def _read_deepseek(source: Source, value: JsonObject) -> Conversation:
@@ -287,40 +318,38 @@ def _read_deepseek(source: Source, value: JsonObject) -> Conversation:
         updated_at=value.get("updated_at"),
         provider="deepseek",
     )
-    nodes = value["mapping"]
-    for node in _branch_to(_newest(nodes, "inserted_at"), nodes, "parent"):
+    for node in _branch(value["mapping"], None, "parent", time_key="inserted_at"):
         record = as_dict(node.get("message"))
         if record:
             session.add_record(_fragments, record)
-            session.model = record.get("model") or session.model
     return session
 
 
 def _fragments(record: JsonObject) -> Iterator[ForeignMessage]:
-    """The question or answer of a message; fragments of other kinds are parts as they are."""
-    fragments = record["fragments"]
+    """Yield the question or answer of a message; other kinds of fragments are parts as they are."""
     message: ForeignMessage = {"timestamp": record.get("inserted_at"), "role": "assistant"}
     parts: list[Part] = []
     thinking: list[Part] = []
-    for fragment in fragments:
-        kind, text = fragment["type"], fragment.get("content")
+    for fragment in record["fragments"]:
+        kind = fragment["type"]
+        text = fragment.get("content")
         if kind == "REQUEST":
             message["role"] = "user"
         if kind == "THINK":
             thinking.append({"type": "thinking", "thinking": text})
         elif kind == "SEARCH":
-            pages = _pages_in(as_dicts(fragment.get("results")))
-            message["sources"] = [{"url": url, "title": title} for url, title in pages.items()]
+            message["sources"] = _sources(as_dicts(fragment.get("results")))
         elif isinstance(text, str):
             parts.append({"type": "text", "text": text})
         else:
             parts.append({**fragment, "type": kind})
-    for file in as_dicts(record.get("files")):
-        parts.append({**file, "type": "attachment", **without({"source": file.get("file_name")})})
+    parts += _attachments(record.get("files"), "file_name")
     message["content"] = content_of(parts)
     if message["role"] == "assistant":
         message |= without({"provider": "deepseek", "model": record.get("model")})
-    yield {**message, "thinking": thinking} if thinking else message
+    if thinking:
+        message["thinking"] = thinking
+    yield message
 
 
 # ---- claude ai
@@ -341,7 +370,7 @@ _BLOCK_KEYS = {  # the keys that are read of each type; the others are for the w
 
 
 def read_claude_ai(source: Source) -> Results | None:
-    """A session for each conversation of an export, or for a file with a single conversation."""
+    """Return a session for each conversation of an export, or for the one in a file."""
     if any(isinstance(value.get("chat_messages"), list) for value in source.first):
         return _conversations(source, _read_claude_ai)
     return None
@@ -362,52 +391,51 @@ def _read_claude_ai(source: Source, value: JsonObject) -> Conversation:
     if any("parent_message_uuid" in record for record in records):  # older exports have no branches
         by_id = {record["uuid"]: record for record in records}
         leaf = value.get("current_leaf_message_uuid")
-        if leaf not in by_id:  # the newest, and of equal times the last
-            leaf = max(reversed(by_id), key=lambda ident: by_id[ident].get("created_at") or "")
-        records = _branch_to(leaf, by_id, "parent_message_uuid")
+        records = _branch(by_id, leaf, "parent_message_uuid", time_key="created_at")
     for record in records:
-        session.add_record(_messages, record)
+        session.add_record(_claude_ai_messages, record)
     return session
 
 
-def _messages(record: JsonObject) -> Iterator[ForeignMessage]:
-    """A question with attached texts and names of files; or an answer, split at tool results."""
+def _claude_ai_messages(record: JsonObject) -> Iterator[ForeignMessage]:
+    """Yield a question with its files and their texts; or an answer, split at tool results."""
     message = {"id": record["uuid"], "timestamp": record.get("created_at")}
     blocks = _blocks(record)
     if record["sender"] == "human":
         parts = [block for block in blocks if block.get("text")]
         for file in as_dicts(record.get("attachments")):
-            name = file.get("file_name") or "attachment"
             text = file.get("extracted_content") or ""
-            parts.append({"type": "text", "text": text, "source": name})
-        for file in as_dicts(record.get("files")):
             name = file.get("file_name") or "attachment"
-            parts.append({**file, "type": "attachment", "source": name})
+            parts.append({"type": "text", "text": text, "source": name})
+        parts += _attachments(record.get("files"), "file_name")
         yield {**message, "role": "user", "content": content_of(parts)}
         return
     for is_result, group in groupby(blocks, lambda block: block["type"] == "tool_result"):
-        yield {**message, "role": "user" if is_result else "assistant", "content": [*group]}
+        role = "user" if is_result else "assistant"
+        yield {**message, "role": role, "content": list(group)}
         message.pop("id", None)  # it is that of the first
 
 
 def _blocks(record: JsonObject) -> list[Part]:
-    """The blocks as in Anthropic's API. Without call ids, results are in the order of the calls."""
+    """Return the blocks as in Anthropic's API.
+
+    Where calls have no ids, results are in the order of the calls.
+    """
     converted: list[Part] = []
-    pending: list[str] = []  # ids of calls without a result
+    open_calls: list[str] = []  # ids of calls without a result
     blocks = record.get("content") or [{"type": "text", "text": record["text"]}]
     for index, block in enumerate(blocks):
         kind = "text" if block["type"] == "voice_note" else block["type"]
         if kind == "text" and not block.get("text"):
             continue
-        keys = _BLOCK_KEYS.get(kind, tuple(block))
-        new = {
-            "type": kind,
-            **{key: block[key] for key in keys if block.get(key) not in (None, [])},
-        }
-        if new["type"] == "tool_use":
-            pending.append(new.setdefault("id", f"{record['uuid']}:{index}"))
-        elif new["type"] == "tool_result" and pending:
-            new.setdefault("tool_use_id", pending.pop(0))
+        new = {"type": kind}
+        for key in _BLOCK_KEYS.get(kind, block):
+            if block.get(key) not in (None, []):
+                new[key] = block[key]
+        if kind == "tool_use":
+            open_calls.append(new.setdefault("id", f"{record['uuid']}:{index}"))
+        elif kind == "tool_result" and open_calls:
+            new.setdefault("tool_use_id", open_calls.pop(0))
         for item in as_dicts(new.get("content")):
             if item.get("type") == "knowledge":  # a page that a web search found
                 item |= {"type": "text", "text": _joined(item, "\n", "title", "url", "text")}

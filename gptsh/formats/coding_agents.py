@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from functools import lru_cache, partial
+from operator import itemgetter
 from pathlib import Path
 
 from gptsh.formats.source import (
@@ -16,14 +17,13 @@ from gptsh.formats.source import (
     answer_fields,
     content_of,
     provider_name,
-    tool_call,
     utc,
     with_raw,
     with_rest,
     without,
 )
 from gptsh.jsonio import JsonObject, as_dict, as_dicts
-from gptsh.messages import Part
+from gptsh.messages import Part, make_call
 
 # ---- codelet
 #
@@ -43,19 +43,15 @@ _BLOB = re.compile(r"blob:sha256:([0-9a-f]{64})")
 
 
 def read_codelet(source: Source) -> Results | None:
-    """The session of a manifest, or of a file of envelopes, or of a store with all its messages."""
+    """Return the session of a manifest, or that of all messages in a file or a store."""
     if source.value.keys() >= _MANIFEST:
-        session = _manifest_session(source)
-    elif any(map(_is_codelet, source.first)):
-        records = _records(source)
-        session = Conversation(source, CODELET, next(iter(records)), skipped=source.bad_lines)
-        for line in records.values():
-            session.add_record(partial(_codelet_messages, session), line.value, line.number)
-    else:
+        return _manifest_session(source).results()
+    if not any(map(_is_codelet, source.first)):
         return None
-    for message in session.messages:  # the last message with a model or provider decides
-        session.model = message.get("model", session.model)
-        session.provider = message.get("provider", session.provider)
+    records = _records(source)
+    session = Conversation(source, CODELET, next(iter(records)), skipped=source.bad_lines)
+    for line in records.values():
+        session.add_record(partial(_codelet_messages, session), line.value, line.number)
     return session.results()
 
 
@@ -89,19 +85,24 @@ def _manifest_session(source: Source) -> Conversation:
 
 @lru_cache(maxsize=1)
 def _store(path: Path, _modified: float | None) -> dict[str, Line]:
-    """The records of a store by id, cached for all its manifests until the file changes."""
+    """Return the records of a store by id, cached for all its manifests until the file changes."""
     return _records(Source(str(path), path))
 
 
 def _records(source: Source) -> dict[str, Line]:
-    """The records or envelopes by id; the last line with an id counts."""
-    return {str(line.value.get("id", line.value.get("uuid"))): line for line in source.lines}
+    """Return the records or envelopes by id; the last line with an id counts."""
+    records = {}
+    for line in source.lines:
+        ident = line.value.get("id", line.value.get("uuid"))
+        records[str(ident)] = line
+    return records
 
 
 def _codelet_messages(session: Conversation, value: JsonObject) -> Iterator[ForeignMessage]:
-    """The message in an envelope, or in a record of the store, whose ``metadata`` is an envelope.
+    """Yield the message in an envelope, or in a record of the store.
 
-    All three roles are checked: the tool itself records an answer of text alone as a question.
+    The ``metadata`` of a record is an envelope. All three roles are checked: the tool itself
+    records an answer of text alone as a question.
     """
     envelope = as_dict(value["metadata"]) if value.keys() >= _RECORD else value
     message = as_dict(envelope.get("message"))
@@ -109,8 +110,9 @@ def _codelet_messages(session: Conversation, value: JsonObject) -> Iterator[Fore
     content = inner["content"]
     if isinstance(content, list):
         raw = envelope.get("toolUseResult")
-        parts = content if raw is None else with_raw(content, raw)
-        content = [_with_blobs(part, session) for part in parts]
+        if raw is not None:
+            content = with_raw(content, raw)
+        content = [_with_blobs(part, session) for part in content]
     new = {
         "id": value.get("id", envelope.get("uuid")),
         "timestamp": envelope.get("timestamp", value.get("created_at")),
@@ -120,40 +122,38 @@ def _codelet_messages(session: Conversation, value: JsonObject) -> Iterator[Fore
     if "assistant" in (inner.get("role"), envelope.get("type"), value.get("role")):
         new["role"] = "assistant"
         new |= answer_fields(message)
-        new |= without(
-            {
-                "provider": provider_name(envelope.get("provider")),
-                "request_id": envelope.get("requestId"),
-            }
-        )
         if new.get("finish_reason") == "unknown":
             del new["finish_reason"]
+        provider = provider_name(envelope.get("provider"))
+        new |= without({"provider": provider, "request_id": envelope.get("requestId")})
     yield new
 
 
 def _with_blobs(part: Part, session: Conversation) -> object:
-    """The part with its blob references resolved; a text if its data or thinking is missing."""
-    missing: list[str] = []
+    """Return the part with its blob references resolved; a text if its data is missing."""
+    is_complete = True
 
-    def resolved(value: object) -> object:
+    def resolve(value: object) -> object:
+        nonlocal is_complete
         if isinstance(value, dict):
-            inner = {key: resolved(item) for key, item in value.items()}
-            return inner.get("_blob_ref", inner)
+            resolved = {key: resolve(item) for key, item in value.items()}
+            return resolved.get("_blob_ref", resolved)
         reference = _BLOB.fullmatch(value) if isinstance(value, str) else None
         if not reference:
             return value
+        # The name is a hash, so it names no other file.
         digest = reference[1]
         blob = session.source.sibling("..", "blobs", digest[:2], digest)
         if blob and hashlib.sha256(blob.data).hexdigest() == digest:
             return blob.data.decode()
         session.skip(f"{value}: missing, or its hash is not its name")
-        missing.append(digest)
+        is_complete = False
         return value
 
-    new = resolved(part)
-    if missing and part["type"] not in ("tool_result", "tool_use"):
-        return {"type": "text", "text": f"[{part['type']}: missing]"}
-    return new
+    resolved = resolve(part)
+    if is_complete or part["type"] in ("tool_result", "tool_use"):
+        return resolved
+    return {"type": "text", "text": f"[{part['type']}: missing]"}
 
 
 # ---- nanocoder
@@ -173,17 +173,13 @@ _SESSION_KEYS = {
     "messages",
 }
 _CHECKPOINT_KEYS = ("description", "filesChanged")
-_METADATA_KEYS = {
-    "name",
-    "timestamp",
-    "messageCount",
-    "filesChanged",
-    "provider",
-}  # in a checkpoint's metadata.json
+# In a checkpoint's metadata.json.
+_METADATA_KEYS = {"name", "timestamp", "messageCount", "filesChanged", "provider"}
+_NANOCODER_SAME = ("role", "content", "tool_call_id", "name")  # keys that are those of OpenAI's API
 
 
 def read_nanocoder(source: Source) -> Results | None:
-    """The session; a checkpoint is also a session."""
+    """Return the session; a checkpoint is also a session."""
     value = source.value
     if not isinstance(value.get("messages"), list):
         return None
@@ -199,7 +195,7 @@ def read_nanocoder(source: Source) -> Results | None:
             model=value["model"],
             provider=provider_name(value["provider"]),
         )
-    else:  # a checkpoint
+    else:
         file = source.sibling("metadata.json")
         metadata = file.value if file else {}
         if not metadata.keys() >= _METADATA_KEYS:
@@ -222,27 +218,30 @@ def read_nanocoder(source: Source) -> Results | None:
 
 
 def _nanocoder_messages(record: JsonObject) -> Iterator[ForeignMessage]:
-    """A message. Only the text of a tool result shows an error, so ``is_error`` is not set."""
-    same = ("role", "content", "tool_call_id", "name")
-    message: ForeignMessage = {key: record[key] for key in same if key in record}
-    if record.get("tool_calls"):
-        message["tool_calls"] = [
-            tool_call(call["id"], call["function"]["name"], call["function"]["arguments"])
-            for call in record["tool_calls"]
-        ]
-    if record.get("reasoning") is not None:
-        message["replay"] = {"reasoning": str(record["reasoning"])}
-    if record.get("structuredContent") is not None:
-        message["raw"] = {"structured": record["structuredContent"]}
-    if record.get("images"):
+    """Yield a message. Only the text of a result shows an error, so ``is_error`` is not set."""
+    rest = dict(record)
+    message: ForeignMessage = {key: rest.pop(key) for key in _NANOCODER_SAME if key in rest}
+    calls = []
+    for call in rest.pop("tool_calls", None) or ():
+        function = call["function"]
+        calls.append(make_call(call["id"], function["name"], function["arguments"]))
+    if calls:
+        message["tool_calls"] = calls
+    reasoning = rest.pop("reasoning", None)
+    if reasoning is not None:
+        message["replay"] = {"reasoning": str(reasoning)}
+    structured = rest.pop("structuredContent", None)
+    if structured is not None:
+        message["raw"] = {"structured": structured}
+    images = rest.pop("images", None)
+    if images:
         text = record["content"]
         message["content"] = [{"type": "text", "text": text}] if text else []
-        for image in record["images"]:
+        for image in images:
             url = f"data:{image['mediaType']};base64,{image['data']}"
-            rest = without(image, "mediaType", "data")
-            message["content"].append({"type": "image_url", "image_url": {"url": url}, **rest})
-    used = (*same, "tool_calls", "reasoning", "structuredContent", "images")
-    yield with_rest(message, record, *used)
+            part = {"type": "image_url", "image_url": {"url": url}}
+            message["content"].append({**part, **without(image, "mediaType", "data")})
+    yield with_rest(message, rest)
 
 
 # ---- ollm
@@ -252,10 +251,11 @@ def _nanocoder_messages(record: JsonObject) -> Iterator[ForeignMessage]:
 OLLM = "ollm"
 OLLM_PATHS = r"/snapshots-index\.json$|/snapshot-map\.json$"
 _LAYOUTS = ({"startTime", "toolCalls"}, {"checkpointRecords"}, {"id", "timestamp", "userMessages"})
+_OLLM_SAME = ("id", "role", "timestamp", "name", "content")
 
 
 def read_ollm(source: Source) -> Results | None:
-    """The session, in one of the three layouts; a snapshot is also a session."""
+    """Return the session, in one of the three layouts; a snapshot is also a session."""
     value = source.value
     if not isinstance(value.get("messages"), list) or "sessionId" not in value:
         return None
@@ -274,48 +274,50 @@ def read_ollm(source: Source) -> Results | None:
         updated_at=value.get("lastActivity", metadata.get("lastUpdate", value.get("timestamp"))),
     )
     present = {str(record.get("id")) for record in as_dicts(value["messages"])}
-    older = [
-        *as_dicts(value.get("archivedUserMessages")),
-        *as_dicts(value.get("userMessages")),
-    ]  # of a snapshot
-    records = [record for record in older if str(record.get("id")) not in present]
+    records = []
+    for key in ("archivedUserMessages", "userMessages"):  # older ones, of a snapshot
+        for record in as_dicts(value.get(key)):
+            if str(record.get("id")) not in present:
+                records.append(record)
     records += value["messages"]
     records += as_dicts(value.get("toolCalls"))  # of a session
     for record in _sorted_by_time(records):
-        session.add_record(_call if "args" in as_dict(record) else _ollm_messages, record)
+        session.add_record(_ollm_call if "args" in as_dict(record) else _ollm_messages, record)
     return session.results()
 
 
 def _sorted_by_time(records: list[JsonObject]) -> list[JsonObject]:
-    """The records sorted by time, stable; one without a time has that of the one before it."""
+    """Return the records sorted by time, stable; one without a time stays after its neighbour."""
     timed: list[tuple[str, JsonObject]] = []
-    last = ""
+    latest = ""
     for record in records:
-        last = utc(as_dict(record).get("timestamp")) or last
-        timed.append((last, record))
-    timed.sort(key=lambda pair: pair[0])
+        latest = utc(as_dict(record).get("timestamp")) or latest
+        timed.append((latest, record))
+    timed.sort(key=itemgetter(0))
     return [record for _, record in timed]
 
 
 def _ollm_messages(record: JsonObject) -> Iterator[ForeignMessage]:
-    same = ("id", "role", "timestamp", "name", "content")
-    message: ForeignMessage = {key: record[key] for key in same if key in record}
-    if record.get("parts"):
-        message["content"] = content_of(record["parts"])
-    if record.get("toolCalls"):
+    rest = dict(record)
+    message: ForeignMessage = {key: rest.pop(key) for key in _OLLM_SAME if key in rest}
+    parts = rest.pop("parts", None)
+    if parts:
+        message["content"] = content_of(parts)
+    calls = rest.pop("toolCalls", None) or ()
+    if calls:
         message["tool_calls"] = [
-            tool_call(call["id"], call["name"], call["args"])
-            for call in record["toolCalls"]
-        ]  # fmt: skip
-    if record.get("toolCallId") is not None:
-        message["tool_call_id"] = record["toolCallId"]
-    yield with_rest(message, record, *same, "parts", "toolCalls", "toolCallId")
+            make_call(call["id"], call["name"], call["args"]) for call in calls
+        ]
+    call_id = rest.pop("toolCallId", None)
+    if call_id is not None:
+        message["tool_call_id"] = call_id
+    yield with_rest(message, rest)
 
 
-def _call(record: JsonObject) -> Iterator[ForeignMessage]:
-    """An answer with a single tool call, and the result, if there is one."""
+def _ollm_call(record: JsonObject) -> Iterator[ForeignMessage]:
+    """Yield an answer with a single tool call, and the result, if there is one."""
     moment = record.get("timestamp")
-    call = tool_call(record["id"], record["name"], record["args"])
+    call = make_call(record["id"], record["name"], record["args"])
     yield {"role": "assistant", "content": None, "tool_calls": [call], "timestamp": moment}
     result = record.get("result")
     if result is None:

@@ -16,7 +16,6 @@ from gptsh.formats.source import (
     Skipped,
     Source,
     fingerprint,
-    tool_call,
 )
 from gptsh.jsonio import JsonObject, as_dict, as_dicts
 from gptsh.messages import (
@@ -27,6 +26,7 @@ from gptsh.messages import (
     Part,
     final_answer,
     is_text,
+    make_call,
     parts_of,
 )
 from gptsh.text import is_unicode
@@ -121,10 +121,10 @@ def _message(value: JsonObject) -> Iterator[ForeignMessage]:
 def _call(call: JsonObject) -> Call:
     """A tool call. That of a custom tool becomes a function call with its input as arguments."""
     if custom := as_dict(call.get("custom")):
-        return tool_call(call["id"], custom.get("name"), custom.get("input"))
+        return make_call(call["id"], custom.get("name"), custom.get("input"))
     function = as_dict(call.get("function"))
     if isinstance(function.get("arguments"), dict):  # Ollama's format
-        return tool_call(call.get("id", ""), function.get("name"), function["arguments"])
+        return make_call(call.get("id", ""), function.get("name"), function["arguments"])
     return call
 
 
@@ -191,7 +191,7 @@ def openai_content(message: Message, kinds: Collection[Kind]) -> str | list[Part
 def plain_call(call: Call) -> Call:
     """A tool call without keys that only its model understands."""
     function = call["function"]
-    return tool_call(call["id"], function.get("name"), function.get("arguments") or "")
+    return make_call(call["id"], function.get("name"), function.get("arguments") or "")
 
 
 def json_line(value: object) -> str:

@@ -4,13 +4,14 @@ import hashlib
 import io
 import json
 import math
+import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +21,7 @@ from gptsh.content.shapes import normalize_message
 from gptsh.core import document, sessions
 from gptsh.core.document import TOKEN_KEYS, Document
 from gptsh.jsonio import JsonObject, as_dict, as_str, parse_json_at
-from gptsh.messages import LAST_YEAR, Call, Message, Part, safe_params, timestamp
+from gptsh.messages import LAST_YEAR, Message, Part, safe_params, timestamp
 from gptsh.models.usage import FINISH_REASONS, usage_from
 from gptsh.models.vendors import VENDORS
 from gptsh.text import quantity, shorten
@@ -49,6 +50,7 @@ _INFINITE = (math.inf, -math.inf)
 _TOO_DEEP = "nested more than 100 levels deep"
 _TOO_MANY = "more than {:,} values in it: split it"
 _BLOCK = 1 << 20  # bytes read at once
+_START = 1 << 16  # bytes by which some formats are recognised
 _FIRST = 10  # lines, or items of an array, by which a format is recognised
 _BOM = b"\xef\xbb\xbf"
 _BLANK = " \t\r\n\0"  # between values on a line; a crash can leave NULs in a file
@@ -93,7 +95,7 @@ class Source:
 
     ``start`` is the beginning of the content, without a BOM, ``size`` its bytes, ``modified`` the
     time of the file in seconds since 1970. ``on_read`` is called with the share of the content that
-    was read.
+    was read, from 0 to 1.
     Raises BadInput for a file that is not a regular one, too large, or unreadable.
     """
 
@@ -112,18 +114,12 @@ class Source:
         self._data = data
         self._on_read = on_read
         if path is not None:
-            try:
-                status = path.stat()
-            except OSError as err:
-                raise BadInput(err.strerror or str(err)) from err
-            if not stat.S_ISREG(status.st_mode):
-                raise BadInput("not a regular file")
+            status = _status_of(path)
             self.modified = status.st_mtime
             self.size = status.st_size
-        start = b"".join(self.blocks(0, _BLOCK >> 4))
+        start = b"".join(self.blocks(0, _START))
         self.start = start.removeprefix(_BOM)
-        # The text, from its start at each call.
-        self._text = partial(self.blocks, len(start) - len(self.start))
+        self._text_start = len(start) - len(self.start)
         self.is_array = self.start.lstrip().startswith(b"[")
         self.is_database = self.start.startswith(b"SQLite format 3\0")
         if self.size > _MAX_FILE and not self.is_database:
@@ -150,14 +146,20 @@ class Source:
             raise BadInput(err.strerror or str(err)) from err
 
     def _open(self) -> io.RawIOBase | io.BytesIO:
-        return open(self.path, "rb", buffering=0) if self.path else io.BytesIO(self._data)
+        if self.path is None:
+            return io.BytesIO(self._data)
+        return open(self.path, "rb", buffering=0)
+
+    def _text(self) -> Iterator[bytes]:
+        """Yield the content without a BOM."""
+        return self.blocks(self._text_start)
 
     def _check_size(self) -> None:
         if self.size > _MAX_SESSION:
             raise BadInput("a session of more than 250 MB: split it, lines with split -C 200m")
 
     def sibling(self, *names: str) -> "Source | None":
-        """A file at a path relative to this file's folder; None if it cannot be read.
+        """Return a file at a path relative to this file's folder; None if it cannot be read.
 
         The format must fix the path. Never pass a name that a file supplied, unless it was checked
         to be a hash or an id.
@@ -171,17 +173,18 @@ class Source:
             return None
 
     def skipped(self, why: str, line: int = 0) -> Skipped:
-        """A part of this source that cannot be read, with its line if it has one."""
-        return Skipped(f"{self.name}:{line}" if line else self.name, why)
+        """Return a part of this source that cannot be read, with its line if it has one."""
+        where = f"{self.name}:{line}" if line else self.name
+        return Skipped(where, why)
 
     # ---- records
 
     @cached_property
     def value(self) -> JsonObject:
         """The object that the file is; empty for an array, lines of JSON, or what is not JSON."""
-        values: list[object] = []
         if self.is_array:
             return {}
+        values: list[object] = []
         try:
             values.extend(read_values(self._text))
         except BadInput as err:
@@ -261,6 +264,17 @@ class Source:
         return [item for item in self._records if isinstance(item, Skipped)]
 
 
+def _status_of(path: Path) -> os.stat_result:
+    """Return the status of a regular file. Raises BadInput for anything else."""
+    try:
+        status = path.stat()
+    except OSError as err:
+        raise BadInput(err.strerror or str(err)) from err
+    if not stat.S_ISREG(status.st_mode):
+        raise BadInput("not a regular file")
+    return status
+
+
 def _split(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the lines without their ends. Raises BadInput for a line that is too large."""
     rest = bytearray()
@@ -276,7 +290,10 @@ def _split(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _count_values(data: bytes) -> int:
-    """How many JSON values may be in a text: 95 MB of ``{},`` are gigabytes of empty objects."""
+    """Return how many JSON values may be in a text.
+
+    95 MB of ``{},`` would become gigabytes of empty objects.
+    """
     return data.count(b",") + data.count(b"{") + data.count(b"[")
 
 
@@ -308,6 +325,8 @@ def read_items(open_blocks: Callable[[], Iterable[bytes]]) -> Iterator[object]:
     import ijson
 
     count = 0
+    # yajl, ijson's parser in C, refuses half a character (\udcff) and an integer of more than 64
+    # bits. The one in Python reads them, but takes ten times as long: so it goes on from there.
     for backend in (ijson, ijson.get_backend("python")):
         try:
             for item in islice(_items(open_blocks(), backend), count, None):
@@ -317,8 +336,6 @@ def read_items(open_blocks: Callable[[], Iterable[bytes]]) -> Iterator[object]:
         except BadInput:
             raise
         except (ijson.JSONError, ValueError) as err:
-            # yajl, ijson's parser in C, refuses half a character (\udcff) and an integer of more
-            # than 64 bits. The one in Python reads them, but takes ten times as long.
             if not isinstance(err, UnicodeDecodeError) and "integer overflow" not in str(err):
                 break
     raise BadInput(f"not JSON after {quantity(count, 'item')}" if count else "not JSON")
@@ -335,7 +352,8 @@ def _items(blocks: Iterable[bytes], backend: "ModuleType") -> Iterator[object]:
     parser = backend.basic_parse_coro(events, use_float=True)  # else yajl crashes at 5,000 digits
     builder = ijson.ObjectBuilder()  # of the array, which loses each item as soon as it is complete
     depth = 0
-    size = values = 0  # since the last item
+    size = 0  # bytes since the last item
+    values = 0
     try:
         for block in blocks:
             size += len(block)
@@ -356,7 +374,8 @@ def _items(blocks: Iterable[bytes], backend: "ModuleType") -> Iterator[object]:
                     builder.event(event, value)
                     if depth == 1 and builder.value:
                         yield builder.value.pop()
-                        size = values = 0
+                        size = 0
+                        values = 0
             events.clear()
         parser.close()
     finally:
@@ -370,14 +389,12 @@ def _items(blocks: Iterable[bytes], backend: "ModuleType") -> Iterator[object]:
 # usage become ours.
 
 BAD_MESSAGE = "not a readable message"
+_ENVELOPE = ("id", "parent", "timestamp")  # keys that are read apart from a message's content
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+=-]{0,127}")
 _MAX_LENGTH = 200  # characters of a title, of the name of a model
 _MAX_SECONDS = 1e11  # since 1970; a larger number is milliseconds
-_VENDORS = {
-    "claude": "anthropic",
-    "codex": "openai",
-    "google": "gemini",
-}  # other tools' names: ours
+# Other tools' names of providers, and ours.
+_VENDORS = {"claude": "anthropic", "codex": "openai", "google": "gemini"}
 
 
 @dataclass
@@ -385,7 +402,8 @@ class Conversation:
     """A session while it is read: the values as in the file, and its messages.
 
     ``key`` identifies the session in its source, and is the same each time it is read. Times are
-    ISO 8601, local if they have no zone. ``extra`` is stored for an export to the same format.
+    ISO 8601, local if they have no zone. ``provider`` and ``model`` are those of the last message
+    that names them, if one does. ``extra`` is stored for an export to the same format.
     ``consolidated`` is how many of the messages are in the tool's memory.
     """
 
@@ -433,8 +451,7 @@ class Conversation:
         Else the id is derived from its content, so that it is the same each time the source is
         read, at whatever place in the file.
         """
-        own = ("id", "parent", "timestamp")
-        fields = {key: value for key, value in message.items() if key not in own}
+        fields = {key: value for key, value in message.items() if key not in _ENVELOPE}
         moment = utc(message.get("timestamp"))
         if moment:
             fields["timestamp"] = moment
@@ -443,54 +460,59 @@ class Conversation:
         except ValueError as err:
             self.skip(str(err).removeprefix("not a session: "), line)
             return False
-        given_id = as_str(message.get("id"))
+
+        self.provider = valid.get("provider", self.provider)
+        self.model = valid.get("model", self.model)
+        own_id = as_str(message.get("id"))
+        if not _ID.fullmatch(own_id) or own_id in self._seen:
+            own_id = self.derived_id(message)
         for index, new in enumerate(normalize_message(valid)):
-            ident = given_id
-            if index or not _ID.fullmatch(given_id) or given_id in self._seen:
-                ident = self.derived_id([message, index] if index else message)
+            ident = self.derived_id([message, index]) if index else own_id
             self._seen[ident] = 1
             parent = self.messages[-1]["id"] if self.messages else None
             self.messages.append({**new, "id": ident, "parent": parent})
         return True
 
     def derived_id(self, content: object) -> str:
-        """An id derived from JSON content: the same in each import, another for each repetition."""
+        """Return an id for JSON content: the same in each import, another for each repetition."""
         digest = fingerprint([self.format, self.key, content])
-        count = self._seen[digest] = self._seen.get(digest, 0) + 1
+        count = self._seen.get(digest, 0) + 1
+        self._seen[digest] = count
         return str(uuid5(NAMESPACE_URL, f"gptsh:{digest} {count}"))
 
     def results(self, *, allow_empty: bool = False) -> Results:
-        """What cannot be read, then the session, unless it is empty and that is not allowed."""
+        """Yield what cannot be read, then the session, unless it is empty and must not be."""
         yield from self.skipped
         if self.messages or allow_empty:
             yield self._document()
 
     def _document(self) -> Document:
-        """The session document, not saved yet."""
+        """Return the session document, not saved yet."""
+        system = as_str(self.system)
         agent: AgentInfo = {
             "name": None,
             "model": label(self.model),
             "model_small": None,
-            "system": as_str(self.system) if as_str(self.system).strip() else None,
+            "system": system if system.strip() else None,
             "params": safe_params(as_dict(self.params)),
         }
         provider: ProviderInfo = {"name": label(self.provider)}
         doc = sessions.new_session_doc(agent, provider, output=None, mcp_allowed_servers=None)
 
-        times = [item["timestamp"] for item in self.messages if "timestamp" in item]
-        first = min(times, default=None) or utc(self.source.modified)
-        created = utc(self.created_at) or first or timestamp()
-        updated = utc(self.updated_at) or max(times, default=created)
-        title = label(self.title)
-        doc["title"] = title
-        doc["created_at"] = created
-        doc["updated_at"] = max(updated, created)
+        doc["title"] = label(self.title)
         doc["messages"] = self.messages
 
+        times = [message["timestamp"] for message in self.messages if "timestamp" in message]
+        first_time = min(times, default=None) or utc(self.source.modified)
+        created = utc(self.created_at) or first_time or timestamp()
+        updated = utc(self.updated_at) or max(times, default=created)
+        doc["created_at"] = created
+        doc["updated_at"] = max(updated, created)
+
         cwd = self.cwd if isinstance(self.cwd, str) else None
-        imported = {"format": self.format, "key": self.key, "title": title, **self.extra}
+        imported = {"format": self.format, "key": self.key, "title": doc["title"], **self.extra}
         doc["meta"] |= {"cwd": cwd, "project": cwd, "tags": [self.format], "imported": imported}
-        usages = [as_dict(item["usage"]) for item in self.messages if item.get("usage")]
+        usages = [as_dict(message["usage"]) for message in self.messages if message.get("usage")]
         latest = usages[-1] if usages else {}
         doc["usage"]["tokens"] |= {key: latest[key] for key in TOKEN_KEYS if key in latest}
         if 0 < self.consolidated <= len(self.messages):
@@ -502,12 +524,16 @@ class Conversation:
 
 
 def utc(moment: object) -> str | None:
-    """Our timestamp for ISO 8601 (local without a zone) or a time since 1970; None if invalid."""
+    """Return our timestamp for ISO 8601 or a time since 1970, in seconds or milliseconds.
+
+    ISO 8601 without a zone is local time. None if it is invalid.
+    """
     try:
         if isinstance(moment, str):
             time = datetime.fromisoformat(moment)
         elif isinstance(moment, (int, float)) and not isinstance(moment, bool):
-            time = datetime.fromtimestamp(moment / 1000 if moment > _MAX_SECONDS else moment, UTC)
+            seconds = moment / 1000 if moment > _MAX_SECONDS else moment
+            time = datetime.fromtimestamp(seconds, UTC)
         else:
             return None
         return timestamp(time) if 1970 <= time.year <= LAST_YEAR else None
@@ -516,55 +542,54 @@ def utc(moment: object) -> str | None:
 
 
 def label(value: object) -> str | None:
-    """A name or a title on one line; None if it is empty or not a string."""
+    """Return a name or a title on one line; None if it is empty or not a string."""
     return shorten(as_str(value), _MAX_LENGTH) or None
 
 
 def fingerprint(value: object) -> str:
-    """The SHA-256 of a JSON value, in 64 hex digits."""
+    """Return the SHA-256 of a JSON value, in 64 hex digits."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def without(record: Mapping[str, object], *keys: str) -> JsonObject:
-    """The record without these keys, and without those that are null."""
+    """Return a record without these keys, and without those that are null."""
     return {key: value for key, value in record.items() if key not in keys and value is not None}
 
 
-def with_rest(message: ForeignMessage, record: JsonObject, *used: str) -> ForeignMessage:
-    """The message with the keys of its record that are not ``used`` in it."""
-    rest = without(record, *used)
+def with_rest(message: ForeignMessage, rest: JsonObject) -> ForeignMessage:
+    """Return a message with those keys of its record that have no place in ours."""
+    rest = without(rest)
     return {**message, "source": rest} if rest else message
 
 
 def with_raw(content: list[Part], raw: object) -> list[Part]:
-    """The parts of a message, its tool results with the raw output that is beside the message."""
-    own = {"tool_use_result": raw}
-    return [{**own, **part} if part["type"] == "tool_result" else part for part in content]
+    """Return the parts of a message, its tool results with the raw output beside the message."""
+    parts = []
+    for part in content:
+        if part["type"] == "tool_result":
+            part = {"tool_use_result": raw, **part}
+        parts.append(part)
+    return parts
 
 
 def content_of(parts: list[Part]) -> str | list[Part]:
-    """The content of a message: a string if it is a single text."""
+    """Return the content of a message: a string if it is a single text."""
     if len(parts) == 1 and parts[0].keys() == {"type", "text"}:
         return str(parts[0]["text"])
     return parts
 
 
 def provider_name(name: object) -> str | None:
-    """Our name for a provider that another tool names; its own name if gptsh does not know it."""
+    """Return our name for a provider that another tool names; its own name if there is none."""
     original = label(name)
     normalized = (original or "").lower().replace(" ", "_")
-    return _VENDORS.get(normalized) or (normalized if normalized in VENDORS else original)
-
-
-def tool_call(ident: object, name: object, arguments: object) -> Call:
-    """A tool call; arguments that are not a string are encoded as JSON."""
-    if not isinstance(arguments, str):
-        arguments = json.dumps(arguments or {}, ensure_ascii=False)
-    return {"id": ident, "type": "function", "function": {"name": name, "arguments": arguments}}
+    if normalized in VENDORS:
+        return normalized
+    return _VENDORS.get(normalized, original)
 
 
 def answer_fields(message: JsonObject) -> ForeignMessage:
-    """The model, response id, finish reason and usage of an answer of Anthropic's API."""
+    """Return the model, response id, finish reason and usage of an answer of Anthropic's API."""
     reason = as_str(message.get("stop_reason"))
     usage = message.get("usage")
     fields = {

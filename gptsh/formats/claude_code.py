@@ -34,11 +34,8 @@ _RECORDS = {
     "queue-operation": "operation",
 }
 _MESSAGE_TYPES = ("user", "assistant")
-_TITLES = (
-    "customTitle",
-    "aiTitle",
-    "summary",
-)  # in order of preference; of several of a kind, the last one counts
+# In order of preference; of several of a kind, the last one counts.
+_TITLES = ("customTitle", "aiTitle", "summary")
 _FLAGS = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isApiErrorMessage")
 _COMPACTED = "compact_boundary"
 _SYNTHETIC = "<synthetic>"  # the model of an answer that Claude Code wrote itself
@@ -54,10 +51,25 @@ class _Thread:
     places: dict[str, int] = field(default_factory=dict)  # uuid of a line: its index in ``lines``
     titles: dict[str, str] = field(default_factory=dict)
 
+    def add(self, line: Line) -> None:
+        """Add a line, unless it is there."""
+        ident = as_str(line.value.get("uuid"))
+        if ident not in self.places:
+            self.lines.append(line)
+            if ident:
+                self.places[ident] = len(self.lines) - 1
+
 
 def read(source: Source) -> Results | None:
-    """The sessions in a file, one for each agent. None for another tool's file."""
+    """Return the sessions in a file, one for each agent. None for another tool's file."""
     return _sessions(source) if any(map(_is_record, source.first)) else None
+
+
+def _is_record(value: JsonObject) -> bool:
+    kind = as_str(value.get("type"))
+    if _RECORDS.get(kind) in value:
+        return True
+    return kind != "" and {"uuid", "sessionId"} <= value.keys()
 
 
 def _sessions(source: Source) -> Results:
@@ -66,18 +78,13 @@ def _sessions(source: Source) -> Results:
         yield from _conversation(source, thread).results()
 
 
-def _is_record(value: JsonObject) -> bool:
-    kind = as_str(value.get("type"))
-    return _RECORDS.get(kind) in value or (kind != "" and {"uuid", "sessionId"} <= value.keys())
-
-
 def _threads(source: Source) -> Iterable[_Thread]:
-    """The lines of each agent in order, each uuid once.
+    """Return the lines of each agent in order, each uuid once.
 
     A session that was continued in another file begins there with copies of lines, some with the
     old session's id. So a line belongs to the thread of its parent line.
     """
-    threads: dict[tuple[str, str | None], _Thread] = {}  # key: session and agent
+    threads: dict[tuple[str, str | None], _Thread] = {}  # by session and agent
     by_line: dict[str, _Thread] = {}
     for line in source.lines:
         value = line.value
@@ -88,23 +95,24 @@ def _threads(source: Source) -> Iterable[_Thread]:
         thread = by_line.get(as_str(value.get("parentUuid")))
         agent = None
         if value.get("isSidechain"):
-            agent = as_str(value.get("agentId")) or (thread and thread.agent) or ident
+            parent_agent = thread.agent if thread else None
+            agent = as_str(value.get("agentId")) or parent_agent or ident
         if thread is None or thread.agent != agent:
             thread = threads.get((session, agent)) or _Thread(agent)
         threads[session, agent] = thread
         thread.session = session
-        if ident in thread.places:
-            continue
-        thread.lines.append(line)
-        if ident:
+        if ident and ident not in thread.places:
             by_line[ident] = thread
-            thread.places[ident] = len(thread.lines) - 1
+        thread.add(line)
+
     for line in source.lines:  # some titles precede their thread
         value = line.value
         main = (as_str(value.get("sessionId")), None)
         titled = threads.get(main) or by_line.get(as_str(value.get("leafUuid")))
         if titled and titled.agent is None and "uuid" not in value:
-            titled.titles |= {key: value[key] for key in _TITLES if isinstance(value.get(key), str)}
+            for key in _TITLES:
+                if isinstance(value.get(key), str):
+                    titled.titles[key] = value[key]
     return dict.fromkeys(threads.values())
 
 
@@ -112,14 +120,23 @@ def _conversation(source: Source, thread: _Thread) -> Conversation:
     first = thread.lines[0].value
     key = thread.session or as_str(first.get("uuid"))
     session = Conversation(source, NAME, key, provider="anthropic", cwd=first.get("cwd"))
-    session.title = next((thread.titles[key] for key in _TITLES if key in thread.titles), None)
-    facts = {"gitBranch": first.get("gitBranch"), "version": first.get("version")}
-    session.extra = {key: value for key, value in facts.items() if isinstance(value, str)}
+    for title in _TITLES:
+        session.title = session.title or thread.titles.get(title)
+    for fact in ("gitBranch", "version"):
+        if isinstance(first.get(fact), str):
+            session.extra[fact] = first[fact]
     if thread.agent is not None:
         session.extra |= {"session": thread.session, "agent": thread.agent}
         session.key += f"/{thread.agent}"
-    answers: dict[str, ForeignMessage] = {}  # by response id
+    for message, line in _messages(thread, session):
+        session.add_message(message, line.number)
+    return session
+
+
+def _messages(thread: _Thread, session: Conversation) -> list[tuple[ForeignMessage, Line]]:
+    """Return the messages of a thread with their first lines; the lines of a response as one."""
     messages: list[tuple[ForeignMessage, Line]] = []
+    answers: dict[str, ForeignMessage] = {}  # by response id
     for line in _branch(thread):
         try:
             message = _message(line.value)
@@ -140,10 +157,7 @@ def _conversation(source: Source, thread: _Thread) -> Conversation:
         elif all(part.get("type") != "tool_result" for part in as_dicts(message["content"])):
             answers.clear()  # a question: some gateways give all responses one id
         messages.append((message, line))
-    for message, line in messages:
-        session.add_message(message, line.number)
-        session.model = message.get("model", session.model)
-    return session
+    return messages
 
 
 def _completion(usage: object) -> int:
@@ -151,32 +165,32 @@ def _completion(usage: object) -> int:
 
 
 def _branch(thread: _Thread) -> list[Line]:
-    """The lines of the branch that was continued, in order, without the part that was rewound.
+    """Return the lines of the branch that was continued, in order, without what was rewound.
 
     All lines of its answers and all results of their tool calls are included: parallel calls fork
     the tree.
     """
-    path = _path_to_newest(thread)
+    branch = _path_to_newest(thread)
     messages = [as_dict(line.value.get("message")) for line in thread.lines]
-    response_ids: set[str] = set()
-    for index in path:
-        if thread.lines[index].value.get("type") == "assistant":
-            response_ids.add(as_str(messages[index].get("id")))
-    branch = path.copy()
+    answer_ids = {as_str(messages[index].get("id")) for index in branch} - {""}
     for index, message in enumerate(messages):
-        if as_str(message.get("id")) in response_ids - {""}:
+        if as_str(message.get("id")) in answer_ids:
             branch.add(index)
 
-    parts = [as_dicts(message.get("content")) for message in messages]
-    call_ids = {as_str(part.get("id")) for index in branch for part in parts[index]} - {""}
-    for index in range(len(messages)):
-        if any(as_str(part.get("tool_use_id")) in call_ids for part in parts[index]):
-            branch.add(index)
+    call_ids: set[str] = set()
+    for index in branch:
+        for part in as_dicts(messages[index].get("content")):
+            call_ids.add(as_str(part.get("id")))
+    for index, message in enumerate(messages):
+        for part in as_dicts(message.get("content")):
+            call_id = as_str(part.get("tool_use_id"))
+            if call_id and call_id in call_ids:
+                branch.add(index)
     return [thread.lines[index] for index in sorted(branch)]
 
 
 def _path_to_newest(thread: _Thread) -> set[int]:
-    """The indexes of the newest message and of its parents, up to the first message of the session.
+    """Return the indexes of the newest message and of its parents, up to the session's first.
 
     Where a parent is missing, it is the line before. A compaction begins no session: the messages
     before it remain.
@@ -198,17 +212,9 @@ def _path_to_newest(thread: _Thread) -> set[int]:
 
 
 def _message(value: JsonObject) -> ForeignMessage | None:
-    """The message on a line, None if it has none.
-
-    A question that was asked during an answer is in ``attachment``.
-    """
-    message = as_dict(value.get("message"))
-    queued = as_dict(value.get("attachment"))
-    if queued.get("type") == "queued_command":
-        message = {"content": queued["prompt"]}
-    elif value.get("type") not in _MESSAGE_TYPES:
-        if "role" in message:
-            raise ValueError("a message of an unknown type")
+    """Return the message on a line in our format, None if it has none."""
+    message = _api_message(value)
+    if message is None:
         return None
     content = message["content"]
     new = {
@@ -219,13 +225,10 @@ def _message(value: JsonObject) -> ForeignMessage | None:
     }
     marks = {key: value[key] for key in _FLAGS if value.get(key)}
     if value["type"] == "assistant":
-        parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
-        new |= {
-            "role": "assistant",
-            "content": [*parts],
-            "provider": "anthropic",
-            **answer_fields(message),
-        }
+        if not isinstance(content, list):
+            content = [{"type": "text", "text": content}]
+        new |= {"role": "assistant", "content": list(content), "provider": "anthropic"}
+        new |= answer_fields(message)
         if isinstance(value.get("requestId"), str):
             new["request_id"] = value["requestId"]
         if new.get("model") == _SYNTHETIC:  # without a request; its usage is all zeros
@@ -235,4 +238,22 @@ def _message(value: JsonObject) -> ForeignMessage | None:
             new["finish_reason"] = "error"
     elif "toolUseResult" in value and isinstance(content, list):
         new["content"] = with_raw(content, value["toolUseResult"])
-    return new | ({"source": marks} if marks else {})
+    if marks:
+        new["source"] = marks
+    return new
+
+
+def _api_message(value: JsonObject) -> JsonObject | None:
+    """Return the message of Anthropic's API on a line, None if it has none.
+
+    A question that was asked during an answer is in ``attachment``.
+    """
+    queued = as_dict(value.get("attachment"))
+    if queued.get("type") == "queued_command":
+        return {"content": queued["prompt"]}
+    message = as_dict(value.get("message"))
+    if value.get("type") in _MESSAGE_TYPES:
+        return message
+    if "role" in message:
+        raise ValueError("a message of an unknown type")
+    return None

@@ -45,16 +45,13 @@ _READERS = {
     gptsh.MARKDOWN: gptsh.read_markdown,
 }
 NAMES = tuple(_READERS)
-IGNORED_PATHS = re.compile(
-    "|".join(
-        (
-            claude_code.IGNORED_PATHS,
-            coding_agents.CODELET_PATHS,
-            coding_agents.NANOCODER_PATHS,
-            coding_agents.OLLM_PATHS,
-        )
-    )
+_IGNORED = (
+    claude_code.IGNORED_PATHS,
+    coding_agents.CODELET_PATHS,
+    coding_agents.NANOCODER_PATHS,
+    coding_agents.OLLM_PATHS,
 )
+IGNORED_PATHS = re.compile("|".join(_IGNORED))
 _AICHAT_MODEL = re.compile(rb"(?m)^model: .")
 _AICHAT_MESSAGES = re.compile(rb"(?m)^messages:\s*$")
 _CODEX_WAY = """jq -c '.payload | select(.type == "message") \
@@ -68,7 +65,7 @@ def _is_codex(value: JsonObject) -> bool:
 
 
 def read(source: Source) -> tuple[str, Results] | None:
-    """The name of a file's format, its sessions and what cannot be read of them.
+    """Return the name of a file's format, its sessions and what cannot be read of them.
 
     None for an unknown format.
     Raises BadInput for a file that cannot be read.
@@ -92,8 +89,8 @@ def read(source: Source) -> tuple[str, Results] | None:
 
 # ---- importer
 #
-# Take sessions from elsewhere into the store: an origin identifies each, a known one gets its new
-# messages.
+# Take sessions from elsewhere into the store. An origin identifies each, and a session that the
+# store has gets what is new in a copy of it.
 #
 # An imported document is not trusted: it gets a new file name and no time in the future. It is
 # merged into a session only if they share a message and do not contradict each other. The store
@@ -119,7 +116,7 @@ class Imported(NamedTuple):
 
 
 def _store_locked() -> contextlib.AbstractContextManager[None]:
-    """The lock of the store, however long other runs have it: an import may be half done."""
+    """Wait for the lock of the store as long as other runs have it: an import may be half done."""
     return locks.locked(sessions_folder().parent, wait=None, note=stdio.note)
 
 
@@ -178,13 +175,7 @@ class Importer:
                     imported = self._merge(doc, name)
                     if imported:
                         return imported
-            is_valid = not doc["id"].isdigit()
-            if not FILENAME.fullmatch(f"20000101-000000-{doc['id']}.json"):
-                is_valid = False
-            # Another run may have just taken the id.
-            while not is_valid or doc["id"] in self._ids or folders.exists(sessions.name_for(doc)):
-                doc["id"] = sessions.new_id(self._ids)
-                is_valid = True
+            self._ensure_new_id(doc)
             name = sessions.name_for(doc)
             updated = datetime.fromisoformat(doc["updated_at"]).timestamp()
             self._write(doc, folder / name, int(updated * 1e9))
@@ -192,8 +183,16 @@ class Importer:
         self._remember(name, doc)
         return Imported("imported", name, doc, added=len(doc["messages"]))
 
+    def _ensure_new_id(self, doc: Document) -> None:
+        """Give the document another id if its own is taken, or would be read as an index."""
+        is_name = FILENAME.fullmatch(f"20000101-000000-{doc['id']}.json")
+        if doc["id"].isdigit() or not is_name or doc["id"] in self._ids:
+            doc["id"] = sessions.new_id(self._ids)
+        while folders.exists(sessions.name_for(doc)):  # another run has just taken the id
+            doc["id"] = sessions.new_id(self._ids)
+
     def _merge(self, doc: Document, name: str) -> Imported | None:
-        """Add what is new in a copy of a stored session to it; None if it is no copy."""
+        """Add to a stored session what is new in a copy of it; return None if it is no copy."""
         path = folders.path_of(name)
         read = listing.try_read(str(path), document.read_document)
         if read is None or isinstance(read, listing.Unreadable):
@@ -208,9 +207,11 @@ class Importer:
         sessions.refuse_newer(stored, name)
         self._write(new, path, path.stat().st_mtime_ns)
         before = {message["id"]: message for message in stored["messages"]}
-        messages = new["messages"]
-        completed = sum(before.get(message["id"], message) != message for message in messages)
-        added = len(messages) - len(before)
+        completed = 0
+        for message in new["messages"]:
+            if message != before.get(message["id"], message):
+                completed += 1
+        added = len(new["messages"]) - len(before)
         return Imported("grown", name, new, added=added, completed=completed)
 
     def name(self, name: str, filename: str) -> None:
@@ -228,17 +229,26 @@ class Importer:
 
 
 def _origins(head: document.Head) -> list[Origin]:
-    """Return the origins of a session: its id and creation time, and where it comes from."""
-    origins = [(_OURS, f"{head['id']} {head.get('created_at')}")]
+    """Return the origins of a session: its own, and where it comes from."""
+    origins = [(_OURS, _own_key(head))]
     imported = as_dict(as_dict(head.get("meta")).get("imported"))
-    form, key = imported.get("format"), imported.get("key")
-    if isinstance(form, str) and isinstance(key, str):
-        origins.append((form, key))
+    name = imported.get("format")
+    key = imported.get("key")
+    if isinstance(name, str) and isinstance(key, str):
+        origins.append((name, key))
     return origins
 
 
+def _own_key(head: document.Head) -> str:
+    return f"{head['id']} {head.get('created_at')}"
+
+
 def _sanitized(doc: Document) -> Document:
-    """Return the document without future times, and without tools and uses of another user."""
+    """Return the document without future times, and without tools and uses of another user.
+
+    Its messages are marked as imported: an agent's memory has them once the session is used here.
+    Raises BadSession if a newer gptsh wrote it.
+    """
     if doc["version"] > VERSION:
         raise BadSession("it was written by a newer gptsh", "update gptsh")
     now = timestamp()
@@ -247,25 +257,21 @@ def _sanitized(doc: Document) -> Document:
 
     meta = doc["meta"].copy()
     meta.pop("used_in", None)
-    meta["imported"] = meta.get("imported") or {
-        "format": _OURS,
-        "key": f"{doc['id']} {doc['created_at']}",
-    }
+    meta["imported"] = meta.get("imported") or {"format": _OURS, "key": _own_key(doc)}
     meta["imported_at"] = now
     meta["mcp_allowed_servers"] = []
     agent: AgentInfo = {**doc["agent"], "params": safe_params(doc["agent"].get("params") or {})}
-    # Marked as imported: an agent's memory has them once the session is used here.
-    marked: list[Any] = [
-        {**message, "source": {**as_dict(as_dict(message).get("source")), "imported": True}}
-        for message in doc["messages"]
-    ]
+    messages: list[Any] = []
+    for message in doc["messages"]:
+        source = as_dict(as_dict(message).get("source"))
+        messages.append({**message, "source": {**source, "imported": True}})
     return {
         **doc,
         "created_at": created,
         "updated_at": max(updated, just_after(created)),
         "meta": meta,
         "agent": agent,
-        "messages": marked,
+        "messages": messages,
     }
 
 
@@ -290,9 +296,9 @@ def _with_our_ids(doc: Document, stored: Document) -> Document:
     ids: dict[str | None, str] = {}
     messages: list[Message] = []
     for message in doc["messages"]:
-        ids[message["id"]] = ours.get((message["role"], message.get("timestamp")), message["id"])
-        parent = ids.get(message.get("parent"))
-        messages.append({**message, "id": ids[message["id"]], "parent": parent})
+        our_id = ours.get((message["role"], message.get("timestamp")), message["id"])
+        ids[message["id"]] = our_id
+        messages.append({**message, "id": our_id, "parent": ids.get(message.get("parent"))})
     consolidated = ids.get(doc["context"]["consolidated"])
     return {
         **doc,
@@ -319,8 +325,9 @@ def is_copy(doc: Document, stored: Document) -> bool:
                 return False
         return bool(shared)
     imported = [message["id"] for message in stored["messages"] if turns.is_imported(message)]
-    has_latest = bool(imported) and imported[-1] in incoming
-    return has_latest or (bool(shared) and incoming.keys() <= set(imported))
+    if imported and imported[-1] in incoming:
+        return True
+    return bool(shared) and incoming.keys() <= set(imported)
 
 
 def merge_copy(doc: Document, stored: Document) -> Document:
@@ -332,20 +339,20 @@ def merge_copy(doc: Document, stored: Document) -> Document:
     is_ours = _format_of(doc) == _OURS
     incoming = {message["id"]: message for message in doc["messages"]}
     known = [_completed(message, incoming.get(message["id"])) for message in stored["messages"]]
-    if join_messages(doc["messages"], known) == stored["messages"] and not is_ours:
+    if not is_ours and join_messages(doc["messages"], known) == stored["messages"]:
         return stored
     new = merge({**doc, "updated_at": ""}, {**stored, "messages": known})
     new |= {"agent": stored["agent"], "provider": stored["provider"], "meta": stored["meta"]}
-    if is_ours:  # the user may have removed the tag that another tool's session got at its import
-        document.change_tags(new, doc["meta"]["tags"])
     imported = stored["meta"].get("imported") or {}
     if stored["title"] in (None, imported.get("title")):
         new["title"] = doc["title"] or stored["title"]
-    if is_ours:  # memory belongs to each machine, a summary to the turns of its own file
-        own = stored["context"]
-        new["context"]["compaction"] = own["compaction"]
-        new["context"]["summaries"] = own["summaries"]
-        new["context"]["consolidated"] = own["consolidated"]
+    if is_ours:
+        # The user may have removed the tag that another tool's session got at its import. The
+        # memory belongs to each machine, a summary to the turns of its own file.
+        document.change_tags(new, doc["meta"]["tags"])
+        new["context"]["compaction"] = stored["context"]["compaction"]
+        new["context"]["summaries"] = stored["context"]["summaries"]
+        new["context"]["consolidated"] = stored["context"]["consolidated"]
     elif _format_of(stored) == _format_of(doc):
         new["meta"]["imported"] = doc["meta"]["imported"]
     if {**new, "updated_at": stored["updated_at"]} == stored:
@@ -357,8 +364,10 @@ def _completed(message: Message, new: Message | None) -> Message:
     """Return an imported answer as the copy has it if it is longer: it had not ended before."""
     if new is None or message["role"] != "assistant" or not turns.is_imported(message):
         return message
-    is_longer = (len(blocks_of(new)), len(text_of(new))) > (
-        len(blocks_of(message)),
-        len(text_of(message)),
-    )
+    is_longer = _length(new) > _length(message)
     return {**message, **new} if is_longer else message
+
+
+def _length(message: Message) -> tuple[int, int]:
+    """Return the number of blocks and of characters."""
+    return len(blocks_of(message)), len(text_of(message))

@@ -17,97 +17,88 @@ from gptsh.text import quantity
 # gptsh's own session documents, of every version, as in its files and in ``-o json``.
 
 NAME = "gptsh"
-_TABLES = (
-    "agent",
-    "provider",
-    "usage",
-    "meta",
-)  # in the documents of every version, the first one included
+# In the documents of every version, the first one included.
+_TABLES = ("agent", "provider", "usage", "meta")
 _OURS = b'{"version":'  # begins each file of the store; core/document.py has its layout
 _CONTEXT = b'"context":'
-_MESSAGE = {
-    "id",
-    "parent",
-    "timestamp",
-    "role",
-    "content",
-}  # keys of a line that --show-session -o jsonl writes
+# Keys of a line that --show-session -o jsonl writes.
+_MESSAGE = {"id", "parent", "timestamp", "role", "content"}
 
 
 def read(source: Source) -> Results | None:
-    """The document; advice for messages without their session; None for any other file."""
+    """Return the document; advice for messages without their session; None for any other file."""
     doc = source.value
+    first = source.first[0] if source.first and not source.is_array else {}
     if source.start.startswith(_OURS) and not doc:
-        first = source.first[:1]
-        if first and isinstance(first[0].get("messages"), list):
-            return _lines(source)
-        return _rescued(source)
-    if not source.is_array and source.first and source.first[0].keys() >= _MESSAGE:
+        has_messages = isinstance(first.get("messages"), list)
+        return _documents(source) if has_messages else _rescued(source)
+    if first.keys() >= _MESSAGE:
         how = "export both with --export-session REF --format json"
         return iter([source.skipped(f"messages of gptsh without their session: {how}")])
     if not isinstance(doc.get("messages"), list):
         return None
     is_versioned = isinstance(doc.get("version"), int) and isinstance(doc.get("id"), str)
     is_first = "version" not in doc and all(isinstance(doc.get(table), dict) for table in _TABLES)
-    return _sessions(source, doc) if is_versioned or is_first else None
+    return _document(source, doc) if is_versioned or is_first else None
 
 
-def _lines(source: Source) -> Results:
-    """The documents of an export of several sessions, which has one on each line."""
+def _documents(source: Source) -> Results:
+    """Yield the documents of an export of several sessions, which has one on each line."""
     for line in source.records():
         if isinstance(line, Line):
-            yield from _sessions(source, line.value)
+            yield from _document(source, line.value)
         else:
             yield line
 
 
+def _document(source: Source, doc: JsonObject) -> Results:
+    if doc.get("version", 0) > VERSION:
+        yield source.skipped(f"written by a newer gptsh (version {doc['version']})")
+        return
+    if "id" not in doc:  # the first gptsh has the id in the file name alone
+        name = source.path.stem if source.path else ""
+        doc = {**doc, "id": name.rpartition("-")[2]}
+    try:
+        yield document.parse_document(doc)[0]
+    except ValueError as err:
+        yield source.skipped(str(err))
+
+
 def _rescued(source: Source) -> Results:
-    """What is whole of a torn file: its first line, the context, then a message a line."""
+    """Yield what is whole of a torn file: its first line, the context, then a message a line."""
     first, *lines = source.data.split(b"\n")
     doc = _parsed(first.removesuffix(b",") + b"}")
     if not doc:
         yield source.skipped(source.json_error)
         return
     messages: list[JsonObject] = []
-    has_context = False
+    context = JsonObject()
     for line in lines:
         text = line.removesuffix(b",")
         if text.startswith(_CONTEXT):
             context = _parsed(b"{" + text + b"}")
-            has_context = bool(context)
-            doc |= context
-        else:
-            message = _parsed(text)
-            messages += [message] if isinstance(message.get("role"), str) else []
+            continue
+        message = _parsed(text)
+        if isinstance(message.get("role"), str):
+            messages.append(message)
     if messages:
-        yield from _sessions(source, {**doc, "messages": messages})
+        yield from _document(source, {**doc, **context, "messages": messages})
+
     lost = []
     total = as_dict(doc.get("stats")).get("messages")
     if isinstance(total, int) and total > len(messages):
         lost.append(quantity(total - len(messages), "message"))
-    if not has_context:
+    if not context:
         lost.append("its summaries and snapshots")
     yield source.skipped(f"the file is torn; not read: {' and '.join(lost) or 'its end'}")
 
 
 def _parsed(text: bytes) -> JsonObject:
-    """The object of JSON text; empty if it is none."""
+    """Return the object of JSON text; empty if it is none."""
     try:
         return as_dict(parse_json(text.decode()))
     except (ValueError, RecursionError):
         return {}
-
-
-def _sessions(source: Source, doc: JsonObject) -> Results:
-    if doc.get("version", 0) > VERSION:
-        yield source.skipped(f"written by a newer gptsh (version {doc['version']})")
-        return
-    if "id" not in doc:  # the first gptsh has the id in the file name alone
-        doc = {**doc, "id": source.path.stem.rpartition("-")[2] if source.path else ""}
-    try:
-        yield document.parse_document(doc)[0]
-    except ValueError as err:
-        yield source.skipped(str(err))
 
 
 # ---- markdown
@@ -125,7 +116,7 @@ _BLOCK = 1 << 20  # bytes, in which the comment's start is sought
 
 
 def write_markdown(doc: Document, transcript: Iterable[str]) -> Iterator[str]:
-    """The pieces of the transcript, each with a blank line, then the comment; valid UTF-8."""
+    """Yield the pieces of the transcript, each with a blank line, then the comment; valid UTF-8."""
     digest = hashlib.sha256()
     for piece in transcript:
         text = piece.encode("utf-8", "replace").decode()
@@ -136,23 +127,25 @@ def write_markdown(doc: Document, transcript: Iterable[str]) -> Iterator[str]:
         if key != "messages":
             yield f"{_quoted(key)}: {_quoted(value)}, "
     yield '"messages": ['
-    for number, message in enumerate(doc["messages"]):  # one at a time: a session may have 100 MB
-        yield f"{', ' * bool(number)}{_quoted(message)}"
+    separator = ""
+    for message in doc["messages"]:  # one at a time: a session may have 100 MB
+        yield separator + _quoted(message)
+        separator = ", "
     yield f"]}}}}{_END.decode()}\n"
 
 
 def _quoted(value: object) -> str:
-    """JSON in ASCII in which nothing ends a comment."""
+    """Return JSON in ASCII in which nothing ends a comment."""
     return json.dumps(value).replace("--", "-\\u002d").replace(">", "\\u003e")
 
 
 def _without_space(text: str) -> bytes:
-    """What is hashed of a transcript."""
+    """Return what is hashed of a transcript."""
     return "".join(text.split()).encode()
 
 
 def read_markdown(source: Source) -> Results | None:
-    """The document in the last line, or why it cannot be read; None for other than Markdown."""
+    """Return the document in the last line, or why it cannot be read; None if not Markdown."""
     comment = _find_comment(source)
     if comment:
         return _session(source, *comment)
@@ -163,17 +156,22 @@ def read_markdown(source: Source) -> Results | None:
 
 
 def _find_comment(source: Source) -> tuple[int, int] | None:
-    """Where the comment at the end of a file starts, and where its JSON ends; None without it."""
+    """Return where the comment at the end of a file starts, and where its JSON ends.
+
+    None if the file has no comment.
+    """
     start = max(0, source.size - _BLOCK)
     tail = b"".join(source.blocks(start)).rstrip()
     end = start + len(tail) - len(_END)
     if not tail.endswith(b"}" + _END):
         return None
-    while (found := tail.rfind(_START)) < 0 and start > 0:
-        before = max(0, start - _BLOCK)
-        tail = b"".join(source.blocks(before, start + len(_START)))
-        start = before
-    return (start + found, end) if found >= 0 else None
+    while _START not in tail and start > 0:
+        overlap = start + len(_START)  # the comment may start between two blocks
+        start = max(0, start - _BLOCK)
+        tail = b"".join(source.blocks(start, overlap))
+    if _START not in tail:
+        return None
+    return start + tail.rindex(_START), end
 
 
 def _session(source: Source, start: int, end: int) -> Results:

@@ -47,18 +47,14 @@ Row = JsonObject
 
 
 def read(source: Source) -> Results | None:
-    """The conversations of a database."""
+    """Return the conversations of a database."""
     return _sessions(source) if source.is_database else None
 
 
 def _sessions(source: Source) -> Results:
     import sqlite3
 
-    # Copies that were left by an import that was killed.
-    for copy in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # another import has just removed its copy
-            if time.time() - copy.stat().st_mtime > STALE_AFTER:
-                shutil.rmtree(copy, ignore_errors=True)
+    _remove_old_copies()
     try:
         with (
             tempfile.TemporaryDirectory(prefix=_PREFIX) as folder,
@@ -69,20 +65,27 @@ def _sessions(source: Source) -> Results:
                 yield source.skipped("a database, but not the log of llm")._replace(is_foreign=True)
                 return
             keys = log.keys()
-            number = log.count_old(keys)
-            if number:
-                old = f"{quantity(number, 'conversation')} of llm before 0.32"
+            old_count = log.count_old(keys)
+            if old_count:
+                old = f"{quantity(old_count, 'conversation')} of llm before 0.32"
                 yield source.skipped(f"{old}: pass its text on with llm logs --cid ID | gptsh")
             for key in keys:
                 session = Conversation(source, NAME, key)
-                log.session = session
                 try:
-                    log.fill()
+                    log.fill(session)
                 except MALFORMED as err:  # a cell can have any value
                     session.skip(f"conversation {key}: {err}")
                 yield from session.results()
     except (sqlite3.Error, OSError) as err:
         raise BadInput(f"not readable as a database: {err}") from err
+
+
+def _remove_old_copies() -> None:
+    """Remove the copies that were left by an import that was killed."""
+    for copy in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # another import has just removed its copy
+            if time.time() - copy.stat().st_mtime > STALE_AFTER:
+                shutil.rmtree(copy, ignore_errors=True)
 
 
 def _open_copy(source: Source, folder: str) -> "sqlite3.Connection":
@@ -112,9 +115,9 @@ def _open_copy(source: Source, folder: str) -> "sqlite3.Connection":
 
 
 class _Log:
-    """A database, read one conversation at a time: ``session`` is the current one."""
+    """A database, read one conversation at a time."""
 
-    session: Conversation
+    _session: Conversation  # the current one
 
     def __init__(self, db: "sqlite3.Connection") -> None:
         self._db = db
@@ -126,34 +129,35 @@ class _Log:
         self._ends = {row["tip_message_hash"]: row["id"] for row in turns}
 
     def _rows(self, table: str, where: str = "", *values: object, columns: str = "*") -> list[Row]:
-        """The rows of a table; none if the table does not exist."""
-        deadline = time.monotonic() + _QUERY_SECONDS
-        self._db.set_progress_handler(lambda: time.monotonic() > deadline, 100_000)
+        """Return the rows of a table; none if the table does not exist."""
         if table not in self.tables:
             return []
+        deadline = time.monotonic() + _QUERY_SECONDS
+        self._db.set_progress_handler(lambda: time.monotonic() > deadline, 100_000)
         rows = self._db.execute(f"SELECT {columns} FROM {table} {where}", values)
         return [dict(row) for row in rows]
 
     def _row(self, table: str, value: object) -> Row:
-        """The row with this id; empty if there is none."""
+        """Return the row with this id; empty if there is none."""
         rows = self._rows(table, "WHERE id = ?", value)
         return rows[0] if rows else {}
 
     def keys(self) -> list[str]:
-        """The key of each session: the id of its thread, else of its single turn."""
+        """Return the key of each session: the id of its thread, else of its single turn."""
         keys = {row["id"] for row in self._rows("threads")}
         turns = self._rows("turns", columns="id, thread_id")
         keys |= {row["thread_id"] or row["id"] for row in turns}
         return sorted(key for key in keys if isinstance(key, str))
 
     def count_old(self, keys: list[str]) -> int:
-        """The number of conversations that are only in the tables of llm before 0.32."""
+        """Return the number of conversations that are only in the tables of llm before 0.32."""
         rows = self._rows("responses", columns="id, conversation_id")
-        return len({row["conversation_id"] or row["id"] for row in rows}.difference(keys))
+        conversations = {row["conversation_id"] or row["id"] for row in rows}
+        return len(conversations.difference(keys))
 
-    def fill(self) -> None:
-        """Read the current session."""
-        session = self.session
+    def fill(self, session: Conversation) -> None:
+        """Read the session with this key."""
+        self._session = session
         where = "WHERE thread_id = ? OR (thread_id IS NULL AND id = ?) ORDER BY id"
         turns = self._rows("turns", where, session.key, session.key)
         latest = turns[-1] if turns else {}
@@ -176,36 +180,39 @@ class _Log:
             session.add_message(message)
 
     def _messages(self, turns: list[Row], thread: Row) -> Iterator[Row]:
-        """The messages of each turn, and the others of its thread.
+        """Yield the messages of each turn, and the others of its thread.
 
         Messages are a tree. A turn has an answer and the messages before it.
         """
         seen: set[str] = set()
-        # Turns by their last message.
-        ends = {turn["tip_message_hash"]: turn for turn in reversed(turns)}
-        for tip in (row.get("tip_message_hash") for row in (*turns, thread)):
+        turns_by_end = {turn["tip_message_hash"]: turn for turn in reversed(turns)}
+        for row in (*turns, thread):
             messages: list[Row] = []
             turn: Row = {}
             was_request = False  # the message after this one
+            tip = row.get("tip_message_hash")
             while tip is not None and tip not in seen:
                 if tip not in self._tree:
-                    self.session.skip(f"message {tip} is missing")
+                    self._session.skip(f"message {tip} is missing")
                     break
                 seen.add(tip)
-                row = self._tree[tip]
+                message = self._tree[tip]
                 # Else it is the end of a turn of a forked thread.
-                ending = ends.get(tip) or self._row("turns", self._ends.get(tip))
-                if ending or (was_request and row["role"] not in _REQUEST_ROLES):
+                ending = turns_by_end.get(tip) or self._row("turns", self._ends.get(tip))
+                if ending or (was_request and message["role"] not in _REQUEST_ROLES):
                     turn = ending
-                was_request = row["role"] in _REQUEST_ROLES
-                messages.append(self._message(row, turn, is_end=bool(ending)))
-                tip = row["parent_hash"]
+                was_request = message["role"] in _REQUEST_ROLES
+                messages.append(self._message(message, turn, is_end=bool(ending)))
+                tip = message["parent_hash"]
             yield from reversed(messages)
 
     def _message(self, row: Row, turn: Row, *, is_end: bool) -> Row:
-        """A message in the blocks of Anthropic's API, which can express all of llm's parts."""
-        parts = self._rows("parts", "WHERE message_hash = ? ORDER BY position", row["hash"])
-        blocks = [block for part in parts if (block := self._block(part))]
+        """Return a message in blocks of Anthropic's API, which can express all of llm's parts."""
+        blocks = []
+        for part in self._rows("parts", "WHERE message_hash = ? ORDER BY position", row["hash"]):
+            block = self._block(part)
+            if block:
+                blocks.append(block)
         message = {
             "id": row["hash"],
             "role": row["role"],
@@ -227,13 +234,7 @@ class _Log:
             case "text":
                 return {"type": "text", "text": _text(text)}
             case "reasoning":
-                metadata = as_dict(as_dict(payload.get("provider_metadata")).get("anthropic"))
-                if "data" in metadata:
-                    return {"type": "redacted_thinking", "data": metadata["data"]}
-                if not text and "signature" not in metadata:
-                    return None
-                signature = without({"signature": metadata.get("signature")})
-                return {"type": "thinking", "thinking": text or "", **signature}
+                return _thinking(text or "", payload)
             case "tool_call":
                 return {
                     "type": "tool_use",
@@ -245,18 +246,20 @@ class _Log:
                 return self._result(payload)
             case "attachment":
                 return self._attachment(as_dict(payload.get("attachment")).get("id"))
-        self.session.skip(f"unknown type of part: {row['type']!r}")
+        self._session.skip(f"unknown type of part: {row['type']!r}")
         return {**payload, "type": row["type"]} if isinstance(row["type"], str) else None
 
     def _result(self, payload: Row) -> Part:
-        """A tool result; with an exception, it is an error."""
+        """Return a tool result; with an exception, it is an error."""
         text = as_str(payload.get("output"))
-        media = [self._attachment(item.get("id")) for item in as_dicts(payload.get("attachments"))]
+        parts = [{"type": "text", "text": text}]
+        for item in as_dicts(payload.get("attachments")):
+            parts.append(self._attachment(item.get("id")))
         result = {
             "type": "tool_result",
             "tool_use_id": payload.get("tool_call_id"),
             "name": payload.get("name"),
-            "content": [{"type": "text", "text": text}, *media] if media else text,
+            "content": content_of(parts),
         }
         if payload.get("exception"):
             result["is_error"] = True
@@ -264,51 +267,64 @@ class _Log:
         return result
 
     def _referenced(self, piece: Row) -> str:
-        """The text of a piece, which is in it or in a fragment."""
+        """Return the text of a piece, which is in it or in a fragment."""
         if "literal" in piece:
             return str(piece["literal"])
         number = piece["fragment"]
         row = self._row("fragments", number)
         if not row:
-            self.session.skip(f"fragment {number!r} is missing")
+            self._session.skip(f"fragment {number!r} is missing")
         return _text(row.get("content"))
 
     def _attachment(self, ident: object) -> Part:
-        """An attachment as a part. A path or URL of one outside the database is never opened."""
+        """Return an attachment as a part. What is outside the database is never opened."""
         row = self._row("attachments", ident)
-        content = row.get("content")
-        url = as_str(row.get("url"))
         media_type = as_str(row.get("type"))
         if not _MEDIA_TYPE.fullmatch(media_type):
             media_type = "application/octet-stream"
+        content = row.get("content")
         if content is not None:
             if not isinstance(content, bytes):
                 content = str(content).encode("utf-8", "surrogateescape")
             return without(media_part("", media_type, content), "source")  # it has no name
+        url = as_str(row.get("url"))
         if url.startswith(("https://", "http://")):
             return url_part(media_type, url, None)
         place = row.get("path") or url or "it has neither a path nor a URL"
-        self.session.skip(f"an attachment that is not in the database: {place}")
+        self._session.skip(f"an attachment that is not in the database: {place}")
         return without({**row, "type": "attachment", "media_type": media_type}, "id", "content")
 
 
+def _thinking(text: str, payload: Row) -> Part | None:
+    """Return thinking as Anthropic's API has it; None if there is neither text nor signature."""
+    metadata = as_dict(as_dict(payload.get("provider_metadata")).get("anthropic"))
+    if "data" in metadata:
+        return {"type": "redacted_thinking", "data": metadata["data"]}
+    if not text and "signature" not in metadata:
+        return None
+    return without({"type": "thinking", "thinking": text, "signature": metadata.get("signature")})
+
+
 def _text(cell: object) -> str:
-    """The text of a cell of any type; empty for NULL."""
+    """Return the text of a cell of any type; empty for NULL."""
     if isinstance(cell, bytes):
         return cell.decode("utf-8", "replace")
     return "" if cell is None else str(cell)
 
 
 def _json(cell: object) -> JsonObject:
-    """The JSON object in a cell; empty if there is none."""
+    """Return the JSON object in a cell; empty if there is none."""
     try:
-        return as_dict(parse_json(cell)) if isinstance(cell, str) else {}
+        return as_dict(parse_json(as_str(cell)))
     except (ValueError, RecursionError):
         return {}
 
 
 def _answer_fields(row: Row, *, is_last: bool) -> Row:
-    """The model and provider of a turn; for its last message also the response id and the usage."""
+    """Return the model and provider of a turn.
+
+    For its last message also the response id, the finish reason and the usage.
+    """
     model = row.get("model")
     fields = {"model": model, "provider": _provider(model)}
     if is_last:
@@ -326,18 +342,18 @@ def _answer_fields(row: Row, *, is_last: bool) -> Row:
 
 @lru_cache(maxsize=1000)
 def _provider(model: str | None) -> str | None:
-    """The provider in the name of a model; None if gptsh does not know it."""
+    """Return the provider in the name of a model; None if gptsh does not know it."""
     provider = split_model(model)[0] if isinstance(model, str) else None
     return provider if provider and find_vendor(provider) else None
 
 
 def _usage(row: Row) -> Usage | None:
-    """The usage of a turn. The keys of its details tell which API they are from."""
-    counts = (row.get("input_tokens"), row.get("output_tokens"))
-    if counts == (None, None):
+    """Return the usage of a turn. The keys of its details tell which API they are from."""
+    sent = row.get("input_tokens")
+    received = row.get("output_tokens")
+    if sent is None and received is None:
         return None
     details = _json(row.get("token_details"))
-    names = ("prompt_tokens", "completion_tokens")
     if any(key.startswith(("cache_", "input_tokens", "output_tokens")) for key in details):
-        names = ("input_tokens", "output_tokens")
-    return usage_from({**details, **dict(zip(names, counts, strict=True))})
+        return usage_from({**details, "input_tokens": sent, "output_tokens": received})
+    return usage_from({**details, "prompt_tokens": sent, "completion_tokens": received})

@@ -17,7 +17,7 @@ from gptsh.formats.source import (
     Source,
     fingerprint,
 )
-from gptsh.jsonio import JsonObject, as_dict, as_dicts
+from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.messages import (
     REASONING_FIELDS,
     THINKING_BLOCKS,
@@ -34,12 +34,8 @@ from gptsh.text import is_unicode
 NAME = "openai"
 _ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 _CONTENT_KEYS = ("content", "tool_calls", "function_call", "refusal", "audio")
-_SESSION_KEYS = (
-    "id",
-    "version",
-    "sessionId",
-    "_type",
-)  # in session files of tools, which have "messages" too
+# In session files of other tools, which have "messages", too.
+_SESSION_KEYS = ("id", "version", "sessionId", "_type")
 _SHARED = ("role", "content", "tool_calls", "tool_call_id", "name", "refusal", "timestamp")
 _OURS = frozenset(Message.__annotations__).difference(_SHARED) | {"source"}
 
@@ -48,15 +44,18 @@ _OURS = frozenset(Message.__annotations__).difference(_SHARED) | {"source"}
 
 
 def read(source: Source) -> Results | None:
-    """The session of the messages; its key is their fingerprint: a longer file is another one."""
+    """Return the session of the messages.
+
+    Its key is their fingerprint: a longer file is another session.
+    """
     body = source.value
     skipped: list[Skipped] = []
     if isinstance(body.get("model"), str) and isinstance(body.get("messages"), list):
+        if any(key in body for key in _SESSION_KEYS):
+            return None
         messages = body["messages"]
         if isinstance(body.get("compressed_messages"), list):  # aichat moves older messages there
             messages = [*body["compressed_messages"], *messages]
-        if any(key in body for key in _SESSION_KEYS):
-            return None
         if not any(map(_is_message, as_dicts(messages))):
             return None
         lines = [Line(0, message, "") for message in messages]
@@ -71,7 +70,7 @@ def read(source: Source) -> Results | None:
     # Anthropic's API has the system prompt in the body.
     system = [_instruction({"role": "system", "content": body.get("system")})]
     for line in lines:
-        text = None if session.messages else _instruction(as_dict(line.value))
+        text = "" if session.messages else _instruction(as_dict(line.value))
         if text:
             system.append(text)
         else:
@@ -84,19 +83,20 @@ def _is_message(value: JsonObject) -> bool:
     return value.get("role") in _ROLES and any(key in value for key in _CONTENT_KEYS)
 
 
-def _instruction(value: JsonObject) -> str | None:
-    """The text of a system prompt; None if the message is not one, is empty or has other parts."""
-    content = value.get("content")
+def _instruction(value: JsonObject) -> str:
+    """Return the text of a system prompt; "" if the message is not one, or has other parts."""
     if value.get("role") not in ("system", "developer"):
-        return None
+        return ""
+    content = value.get("content")
     if isinstance(content, list):
         texts = [as_dict(part).get("text") for part in content]
         content = "".join(map(str, texts)) if all(isinstance(text, str) for text in texts) else ""
-    return content if isinstance(content, str) and content.strip() else None
+    text = as_str(content)
+    return text if text.strip() else ""
 
 
 def from_chat(value: JsonObject) -> ForeignMessage:
-    """A chat message in our format: reasoning under our keys, unknown keys unchanged.
+    """Return a chat message in our format: reasoning under our keys, unknown keys unchanged.
 
     Keys that only our messages have are left out, as they mean something else in a file: ``cost``,
     for example.
@@ -119,8 +119,9 @@ def _message(value: JsonObject) -> Iterator[ForeignMessage]:
 
 
 def _call(call: JsonObject) -> Call:
-    """A tool call. That of a custom tool becomes a function call with its input as arguments."""
-    if custom := as_dict(call.get("custom")):
+    """Return a tool call. That of a custom tool becomes one with its input as arguments."""
+    custom = as_dict(call.get("custom"))
+    if custom:
         return make_call(call["id"], custom.get("name"), custom.get("input"))
     function = as_dict(call.get("function"))
     if isinstance(function.get("arguments"), dict):  # Ollama's format
@@ -132,20 +133,22 @@ def _call(call: JsonObject) -> Call:
 
 
 def write(doc: Document) -> Iterator[str]:
-    """The session as one array that can be sent unchanged, a message a line.
+    """Yield the session as one array that can be sent unchanged, a message a line.
 
     The system prompt comes first, and every tool call is followed by its result. A text in another
     role or form is converted. A line of text replaces each part that a server would refuse.
     """
     system: Message = {"role": "system", "content": doc["agent"].get("system")}
-    messages = [system, *make_sendable(doc["messages"])]
-    supported = [without_media(message, ()) for message in messages]
-    filled = [message for message in supported if message["role"] != "system" or one_text(message)]
-    start = "["
-    for message in move_tool_media(pair_calls(filled, NAME, readable=False)):
-        yield f"{start}\n {json_line(_to_openai(message))}"
-        start = ","
-    yield "\n]\n" if start == "," else "[]\n"
+    messages = []
+    for message in (system, *make_sendable(doc["messages"])):
+        supported = without_media(message, ())
+        if supported["role"] != "system" or one_text(supported):
+            messages.append(supported)
+    separator = "["
+    for message in move_tool_media(pair_calls(messages, NAME, readable=False)):
+        yield f"{separator}\n {json_line(_to_openai(message))}"
+        separator = ","
+    yield "\n]\n" if separator == "," else "[]\n"
 
 
 def _to_openai(message: Message) -> JsonObject:
@@ -169,32 +172,29 @@ def _to_openai(message: Message) -> JsonObject:
 
 
 def openai_content(message: Message, kinds: Collection[Kind]) -> str | list[Part]:
-    """The content of a message: a string if it is all text, else parts in OpenAI's format.
+    """Return the content of a message: a string if it is all text, else parts in OpenAI's format.
 
     A medium that is not of ``kinds``, or has no form in OpenAI's format, becomes a text that names
     it.
     """
-
-    def is_sent(part: Part) -> bool:
+    parts = []
+    for part in parts_of(message):
         media = media_of(part)
         if media is None:
-            return is_text(part)
-        return media.kind in kinds and (media.kind != "audio" or media.media_type in AUDIO)
-
-    parts = [
-        part if is_sent(part) else as_text(part, part_label(part))
-        for part in parts_of(message)
-    ]  # fmt: skip
+            is_sent = is_text(part)
+        else:
+            is_sent = media.kind in kinds and (media.kind != "audio" or media.media_type in AUDIO)
+        parts.append(part if is_sent else as_text(part, part_label(part)))
     return question_content({**message, "content": parts}, "openai")
 
 
 def plain_call(call: Call) -> Call:
-    """A tool call without keys that only its model understands."""
+    """Return a tool call without keys that only its model understands."""
     function = call["function"]
     return make_call(call["id"], function.get("name"), function.get("arguments") or "")
 
 
 def json_line(value: object) -> str:
-    """JSON on one line in UTF-8; a lone surrogate is escaped, since UTF-8 cannot encode it."""
+    """Return JSON on one line in UTF-8; a lone surrogate, which that cannot encode, is escaped."""
     text = json.dumps(value, ensure_ascii=False)
     return text if is_unicode(text) else text.encode("utf-8", "backslashreplace").decode()

@@ -124,16 +124,17 @@ def read_chatgpt(source: Source) -> Results | None:
 
 
 def _read_chatgpt(source: Source, value: JsonObject) -> Conversation:
-    session = Conversation(
+    session = Conversation.of_record(
         source,
         CHATGPT,
         str(value.get("conversation_id") or value["id"]),
-        title=value.get("title"),
-        created_at=value.get("create_time"),
-        updated_at=value.get("update_time"),
-        provider="openai",
-        model=value.get("default_model_slug"),
+        value,
+        title="title",
+        created_at="create_time",
+        updated_at="update_time",
+        model="default_model_slug",
     )
+    session.provider = "openai"
     reader = _ChatgptReader(session)
     leaf = value.get("current_node")
     for node in _branch(value["mapping"], leaf, "parent", time_key="create_time"):
@@ -309,15 +310,16 @@ def _has_fragments(value: JsonObject) -> bool:
 
 
 def _read_deepseek(source: Source, value: JsonObject) -> Conversation:
-    session = Conversation(
+    session = Conversation.of_record(
         source,
         DEEPSEEK,
         str(value["id"]),
-        title=value.get("title"),
-        created_at=value.get("inserted_at"),
-        updated_at=value.get("updated_at"),
-        provider="deepseek",
+        value,
+        title="title",
+        created_at="inserted_at",
+        updated_at="updated_at",
     )
+    session.provider = "deepseek"
     for node in _branch(value["mapping"], None, "parent", time_key="inserted_at"):
         record = as_dict(node.get("message"))
         if record:
@@ -377,16 +379,17 @@ def read_claude_ai(source: Source) -> Results | None:
 
 
 def _read_claude_ai(source: Source, value: JsonObject) -> Conversation:
-    session = Conversation(
+    session = Conversation.of_record(
         source,
         CLAUDE_AI,
         str(value["uuid"]),
-        title=value.get("name"),
-        created_at=value.get("created_at"),
-        updated_at=value.get("updated_at"),
-        provider="anthropic",
-        model=value.get("model"),
+        value,
+        title="name",
+        created_at="created_at",
+        updated_at="updated_at",
+        model="model",
     )
+    session.provider = "anthropic"
     records = value["chat_messages"]
     if any("parent_message_uuid" in record for record in records):  # older exports have no branches
         by_id = {record["uuid"]: record for record in records}

@@ -61,17 +61,18 @@ def _is_codelet(value: JsonObject) -> bool:
 
 def _manifest_session(source: Source) -> Conversation:
     manifest = source.value
-    session = Conversation(
+    session = Conversation.of_record(
         source,
         CODELET,
         str(manifest["id"]),
-        title=manifest["name"],
-        cwd=manifest["project"],
-        created_at=manifest["created_at"],
-        updated_at=manifest["updated_at"],
-        provider=provider_name(manifest.get("provider")),
-        extra={key: manifest[key] for key in _EXTRA_KEYS if manifest.get(key)},
+        manifest,
+        title="name",
+        cwd="project",
+        created_at="created_at",
+        updated_at="updated_at",
+        provider="provider",
     )
+    session.extra = {key: manifest[key] for key in _EXTRA_KEYS if manifest.get(key)}
     store = source.sibling("..", "messages", "messages.jsonl")
     records = _store(store.path, store.modified) if store and store.path else {}
     for item in as_dicts(manifest["messages"]):
@@ -184,34 +185,35 @@ def read_nanocoder(source: Source) -> Results | None:
     if not isinstance(value.get("messages"), list):
         return None
     if value.keys() >= _SESSION_KEYS:
-        session = Conversation(
+        session = Conversation.of_record(
             source,
             NANOCODER,
             str(value["id"]),
-            title=value["title"],
-            cwd=value["workingDirectory"],
-            created_at=value["createdAt"],
-            updated_at=value["lastAccessedAt"],
-            model=value["model"],
-            provider=provider_name(value["provider"]),
+            value,
+            title="title",
+            cwd="workingDirectory",
+            created_at="createdAt",
+            updated_at="lastAccessedAt",
+            model="model",
+            provider="provider",
         )
     else:
         file = source.sibling("metadata.json")
         metadata = file.value if file else {}
         if not metadata.keys() >= _METADATA_KEYS:
             return None
-        provider = as_dict(metadata["provider"])
-        session = Conversation(
+        session = Conversation.of_record(
             source,
             NANOCODER,
             f"checkpoint {metadata['name']} {metadata['timestamp']}",
-            title=metadata["name"],
-            created_at=metadata["timestamp"],
-            updated_at=metadata["timestamp"],
-            model=provider.get("model"),
-            provider=provider_name(provider.get("name")),
-            extra={key: metadata[key] for key in _CHECKPOINT_KEYS if metadata.get(key)},
+            metadata,
+            title="name",
+            created_at="timestamp",
+            updated_at="timestamp",
         )
+        session.model = as_dict(metadata["provider"]).get("model")
+        session.provider = as_dict(metadata["provider"]).get("name")
+        session.extra = {key: metadata[key] for key in _CHECKPOINT_KEYS if metadata.get(key)}
     for record in value["messages"]:
         session.add_record(_nanocoder_messages, record)
     return session.results()
@@ -269,7 +271,7 @@ def read_ollm(source: Source) -> Results | None:
         "/".join(str(value[key]) for key in ("sessionId", "id") if key in value),
         title=value.get("summary"),
         model=None if model == "unknown" else model,
-        provider=provider_name(value.get("provider")),
+        provider=value.get("provider"),
         created_at=value.get("startTime", metadata.get("startTime")),
         updated_at=value.get("lastActivity", metadata.get("lastUpdate", value.get("timestamp"))),
     )

@@ -425,6 +425,14 @@ class Conversation:
     # Ids of messages, and digests of their content with the number of their occurrences.
     _seen: dict[str, int] = field(default_factory=dict)
 
+    @classmethod
+    def of_record(
+        cls, source: Source, format_name: str, key: str, record: JsonObject, **keys: str
+    ) -> "Conversation":
+        """Return a session whose fields are the values under these keys of its record."""
+        fields: dict[str, Any] = {name: record.get(key) for name, key in keys.items()}
+        return cls(source, format_name, key, **fields)
+
     def skip(self, why: str, line: int = 0) -> None:
         """Report a part of the session that cannot be read."""
         self.skipped.append(self.source.skipped(why, line))
@@ -496,7 +504,7 @@ class Conversation:
             "system": system if system.strip() else None,
             "params": safe_params(as_dict(self.params)),
         }
-        provider: ProviderInfo = {"name": label(self.provider)}
+        provider: ProviderInfo = {"name": provider_name(self.provider)}
         doc = sessions.new_session_doc(agent, provider, output=None, mcp_allowed_servers=None)
 
         doc["title"] = label(self.title)

@@ -42,11 +42,20 @@ HEADINGS = {
 }
 LINK = Style(underline=True)
 INLINE = {"em": Style(italic=True), "strong": Style(bold=True), "s": Style(strike=True)}
-WORDS_OF_CODE = {  # as Pygments names them
-    DIM: "Comment",
-    CODE: "Keyword Operator.Word Name.Decorator Name.Attribute Generic.Subheading",
-    HEADING: "Name.Function Name.Class Name.Tag Generic.Inserted Generic.Heading",
-    STRING: "Literal.String Literal.Number",
+STYLES_OF_CODE = {  # by the names of Pygments
+    "Comment": DIM,
+    "Keyword": CODE,
+    "Operator.Word": CODE,
+    "Name.Decorator": CODE,
+    "Name.Attribute": CODE,
+    "Name.Function": HEADING,
+    "Name.Class": HEADING,
+    "Name.Tag": HEADING,
+    "Literal.String": STRING,
+    "Literal.Number": STRING,
+    "Generic.Heading": HEADING,
+    "Generic.Subheading": CODE,
+    "Generic.Inserted": HEADING,
 }
 
 
@@ -56,7 +65,7 @@ WORDS_OF_CODE = {  # as Pygments names them
 # so no others can occur.
 
 
-_WORD = re.compile(r"(\S++)\s*+")
+_WORD = re.compile(r"(\S++)\s*+")  # with the space after it
 
 
 @cache
@@ -77,12 +86,17 @@ def wrapped(text: Text, width: int) -> list[Text]:
     """
     lines: list[Text] = []
     for line in text.split(allow_blank=True):
-        long_words = [word for word in _WORD.finditer(line.plain) if len(word[1]) > width]
-        urls = [word for word in long_words if "://" in word[1]]
-        for piece in line.divide(position for url in urls for position in url.span()):
-            is_url = any(url[0] == piece.plain for url in urls)
-            if piece or not urls:
-                lines += piece.wrap(console(), width, overflow="ignore" if is_url else "fold")
+        words = _WORD.finditer(line.plain)
+        urls = [word for word in words if len(word[1]) > width and "://" in word[1]]
+        if not urls:
+            lines += line.wrap(console(), width)
+            continue
+        long_urls = [url[0] for url in urls]
+        for piece in line.divide(chain.from_iterable(url.span() for url in urls)):
+            if piece.plain in long_urls:
+                lines.append(piece)
+            elif piece:
+                lines += piece.wrap(console(), width)
     for line in lines:
         line.rstrip()
     return lines
@@ -90,18 +104,20 @@ def wrapped(text: Text, width: int) -> list[Text]:
 
 def indented(line: Text, mark: str, style: Style) -> Text:
     """Return a line after a mark, without the blanks of the mark if the line is empty."""
-    return Text.assemble((mark if line else mark.rstrip(), style), line)
+    if not line:
+        mark = mark.rstrip()
+    return Text.assemble((mark, style), line)
 
 
-def paint(line: Text, look: TerminalStyle) -> str:
+def paint(line: Text, terminal: TerminalStyle) -> str:
     """Return a line as text with escape sequences, without its newline."""
-    if not look.styles:
+    if not terminal.styles:
         return line.plain
     painted = ""
     for text, style, _ in Segment.simplify(line.render(console())):
         style = style or PLAIN
-        is_of_256 = style.color is not None and (style.color.number or 0) >= _OWN_COLORS
-        if not look.colors or (is_of_256 and not look.many_colors):
+        number = style.color.number or 0 if style.color else 0
+        if not terminal.colors or (number >= _OWN_COLORS and not terminal.many_colors):
             style = style.without_color
         painted += style.render(text, color_system=ColorSystem.EIGHT_BIT)
     return painted
@@ -110,21 +126,21 @@ def paint(line: Text, look: TerminalStyle) -> str:
 # ---- elements
 
 
-def inline_text(nodes: Sequence[SyntaxTreeNode], style: Style, look: TerminalStyle) -> Text:
+def inline_text(nodes: Sequence[SyntaxTreeNode], style: Style, terminal: TerminalStyle) -> Text:
     """Return what is inside a line as styled text. A line break in the source is one here."""
     text = Text()
     for node in nodes:
         match node.type:
             case "em" | "strong" | "s":
-                text.append(inline_text(node.children, style + INLINE[node.type], look))
+                text.append(inline_text(node.children, style + INLINE[node.type], terminal))
             case "link":
-                label = inline_text(node.children, style + LINK, look)
+                label = inline_text(node.children, style + LINK, terminal)
                 text.append(label)
                 text.append(_target(node, "href", label.plain), style + DIM)
             case "image":
                 text.append(visible(node.content or "image"), style)
                 text.append(_target(node, "src", node.content), style + DIM)
-            case "code_inline" if look.many_colors:
+            case "code_inline" if terminal.many_colors:
                 text.append(visible(node.content), style + CODE)
             case "code_inline":
                 text.append(visible(f"`{node.content}`"), style)
@@ -150,6 +166,7 @@ def _target(node: SyntaxTreeNode, key: str, shown: str) -> str:
 
 
 _COLUMN = 8  # minimum width of a column, with the space around it
+_MIN_TEXT = 4  # columns of text that a column keeps
 _UNBOUNDED = 1 << 20  # columns
 
 
@@ -160,7 +177,7 @@ def table_lines(rows: list[list[Text]], sides: list[JustifyMethod], width: int) 
     """
     head, *body = rows
     if len(head) * _COLUMN > width:
-        return [line for row in rows for line in wrapped(Text(" | ").join(row), width)]
+        return wrapped(Text("\n").join(Text(" | ").join(row) for row in rows), width)
     table = Table(
         box=box.SIMPLE,
         show_edge=False,
@@ -169,27 +186,24 @@ def table_lines(rows: list[list[Text]], sides: list[JustifyMethod], width: int) 
         header_style=HEADING,
     )
     for text, side in zip(head, sides, strict=True):
-        least = min(4, text.cell_len)
-        table.add_column(text, justify=side, overflow="fold", min_width=least)
+        min_width = min(_MIN_TEXT, text.cell_len)
+        table.add_column(text, justify=side, overflow="fold", min_width=min_width)
     for row in body:
         table.add_row(*row)
     options = console().options
     natural_width = console().measure(table, options=options.update(width=_UNBOUNDED)).maximum
     table.show_lines = natural_width > width  # a rule between rows of more than one line
-    lines = console().render_lines(table, options.update(width=width), pad=False)
-    texts = [Text.assemble(*((text, style or PLAIN) for text, style, _ in line)) for line in lines]
-    for text in texts:
-        text.rstrip()
-    return texts
+    lines = []
+    for segments in console().render_lines(table, options.update(width=width), pad=False):
+        line = Text()
+        for segment in segments:
+            line.append(segment.text, segment.style)
+        line.rstrip()
+        lines.append(line)
+    return lines
 
 
-_THEME = ANSISyntaxTheme(
-    {
-        tuple(kind.split(".")): style
-        for style, kinds in WORDS_OF_CODE.items()
-        for kind in kinds.split()
-    }
-)
+_THEME = ANSISyntaxTheme({tuple(name.split(".")): style for name, style in STYLES_OF_CODE.items()})
 
 
 def code_lines(block: SyntaxTreeNode) -> list[Text]:
@@ -198,16 +212,18 @@ def code_lines(block: SyntaxTreeNode) -> list[Text]:
     The name of a language that is highlighted is not shown.
     """
     label = visible(block.info.strip())
-    language, _, rest = label.partition(" ")
+    language, _, title = label.partition(" ")
     lines = block.content.removesuffix("\n").split("\n")
     beginning = "".join(f"{line}\n" for line in lines[: count_quick(lines)])
     highlighted = _highlighted(language, beginning)
     if highlighted is None:
         highlighted = []
     else:
-        label = rest.strip()
-    label_lines = [Text.assemble((label, DIM))] if label else []
-    return [*label_lines, *highlighted, *map(Text, lines[len(highlighted) :])]
+        label = title.strip()
+    drawn_lines = [Text.assemble((label, DIM))] if label else []
+    drawn_lines += highlighted
+    drawn_lines += map(Text, lines[len(highlighted) :])
+    return drawn_lines
 
 
 @lru_cache(maxsize=4)
@@ -227,7 +243,7 @@ _TASKS = {"[ ] ": " ☐ ", "[x] ": " ☑ ", "[X] ": " ☑ "}  # how an item of a
 _RULE = 40  # columns of a horizontal rule: a longer one would wrap in a smaller window
 
 
-def drawn(texts: Iterable[str], look: TerminalStyle, width: int) -> Iterator[str]:
+def drawn(texts: Iterable[str], terminal: TerminalStyle, width: int) -> Iterator[str]:
     """Yield lines for a terminal: each text is a document, with a blank line between two."""
     has_begun = False
     for text in texts:
@@ -237,14 +253,15 @@ def drawn(texts: Iterable[str], look: TerminalStyle, width: int) -> Iterator[str
             if has_begun and (block.spaced or number == 0):
                 yield ""
             has_begun = True
-            yield "\n".join(paint(line, look) for line in Layout(block, look).lines(width))
+            yield "\n".join(paint(line, terminal) for line in Layout(block, terminal).lines(width))
 
 
 class Layout:
     """Lays out a block for a terminal."""
 
-    def __init__(self, block: Block, look: TerminalStyle) -> None:
-        self._block, self._look = block, look
+    def __init__(self, block: Block, terminal: TerminalStyle) -> None:
+        self._block = block
+        self._terminal = terminal
 
     def lines(self, width: int) -> list[Text]:
         """Return the block as lines of at most ``width`` columns, where that is possible."""
@@ -294,26 +311,27 @@ class Layout:
                 lines.append(Text())
             mark = f"{item.info:>2}. " if item.info else " • "
             first, *others = self._elements(item.children, width - len(mark)) or [Text()]
-            task_mark = _TASKS.get(first.plain[:4]) if self._look.colors else None
+            task_mark = _TASKS.get(first.plain[:4]) if self._terminal.colors else None
             if task_mark and not item.info and item.children[0].type == "paragraph":
                 mark = task_mark
                 first = first[4:]
             lines.append(indented(first, mark, PLAIN))
-            lines += [indented(line, " " * len(mark), PLAIN) for line in others]
+            for line in others:
+                lines.append(indented(line, " " * len(mark), PLAIN))
         return lines
 
     def _table(self, table: SyntaxTreeNode, width: int) -> list[Text]:
         _, end = table.map or (0, 0)
         if self._block.is_open and end >= len(self._block.lines):
             return plain_lines(table.content)  # another row may make it wider
-        rows = [row for part in table.children for row in part.children]  # of its head, its body
+        rows = [node for node in table.walk() if node.type == "tr"]
         sides = [_side(cell) for cell in rows[0].children]
         texts = [[self._text(cell) for cell in row.children] for row in rows]
         return table_lines(texts, sides, width)
 
     def _text(self, node: SyntaxTreeNode, style: Style = PLAIN) -> Text:
         """Return the text of a paragraph, a heading or a cell."""
-        return inline_text(node.children[0].children, style, self._look)
+        return inline_text(node.children[0].children, style, self._terminal)
 
 
 def _side(cell: SyntaxTreeNode) -> JustifyMethod:
@@ -342,14 +360,14 @@ class Canvas:
     def __init__(
         self,
         out: Sink,
-        look: TerminalStyle,
+        terminal: TerminalStyle,
         size: Callable[[], tuple[int, int]],
         region: Region | None,
     ) -> None:
         self.begun = False
         self.region = region
         self._out = out
-        self._look = look
+        self._terminal = terminal
         self._size = size
         self._blocks = Blocks()
         self._final_count = 0  # lines of the open code that are above the region, and final
@@ -374,52 +392,52 @@ class Canvas:
         width, height = self._size()
         if self.region:  # a smaller window has pushed lines off the screen
             lost_rows = self.region.lost(width, height)
-            self._final_count += sum(rows <= lost_rows for rows in accumulate(self._heights))
+            self._final_count += sum(end <= lost_rows for end in accumulate(self._heights))
             self._heights = []
-        if not self._final_count:
+        if self._final_count == 0:
             self._width = width
-        final = self._lines(closed)
+        lines = self._lines(closed)
         if closed:
-            final = final[self._final_count :]
+            lines = lines[self._final_count :]
             self._final_count = 0
             self._width = width
             self.begun = True
-        final_lines = [paint(line, self._look) for line in final]
+
+        final = [paint(line, self._terminal) for line in lines]
         if self.region:
-            rows = self._open_rows(opened, width, max(1, height - 1), final_lines)
-            frame = self.region.frame(final_lines, rows, width)
+            rows = self._open_rows(opened, width, max(1, height - 1), final)
+            frame = self.region.frame(final, rows, width)
         else:
-            frame = "".join(f"{line}\n" for line in final_lines)
+            frame = "".join(f"{line}\n" for line in final)
         if frame:
             self._out.draw(frame)
 
     def _open_rows(
-        self, opened: list[Block], width: int, height: int, final_lines: list[str]
+        self, opened: list[Block], width: int, height: int, final: list[str]
     ) -> list[str]:
         """Return the last rows of the open blocks, as many as fit.
 
-        Lines of code above them are final. Other lines above are drawn when their block is closed.
+        Lines of code above them are final, and added to ``final``. Other lines above are drawn when
+        their block is closed.
         """
         lines = self._lines(opened)[self._final_count :]
-        painted = [
-            [paint(row, self._look) for row in line.divide(row_starts(line.plain, width))]
-            for line in lines
-        ]
+        rows_of_lines = [line.divide(row_starts(line.plain, width)) for line in lines]
         last = last_leaf(opened[-1].elements) if opened else None
         if last and last.type == "fence":
-            heights = [len(rows) for rows in painted]
+            heights = [len(rows) for rows in rows_of_lines]
             fitting = sum(total <= height for total in accumulate(reversed(heights)))
             final_count = len(lines) - fitting
-            final_lines += [paint(line, self._look) for line in lines[:final_count]]
-            painted = painted[final_count:]
+            final += [paint(line, self._terminal) for line in lines[:final_count]]
+            rows_of_lines = rows_of_lines[final_count:]
             self._final_count += final_count
             self._heights = heights[final_count:]
-        return [*chain.from_iterable(painted)][-height:]
+        rows = list(chain.from_iterable(rows_of_lines))
+        return [paint(row, self._terminal) for row in rows[-height:]]
 
     def _lines(self, blocks: list[Block]) -> list[Text]:
         lines: list[Text] = []
-        for at, block in enumerate(blocks):
-            if block.spaced and (at or self.begun):
+        for block in blocks:
+            if block.spaced and (lines or self.begun):
                 lines.append(Text())
-            lines += Layout(block, self._look).lines(self._width)
+            lines += Layout(block, self._terminal).lines(self._width)
         return lines

@@ -7,9 +7,10 @@ last rows, and is drawn whole once it is closed. Lines of code are final: the fi
 away.
 """
 
+import math
 import re
 from collections.abc import Sequence
-from itertools import accumulate, takewhile
+from itertools import accumulate, pairwise
 
 from gptsh.terminal.stdio import END_OF_FRAME, ERASE_DOWN
 from gptsh.text import columns, row_starts, visible
@@ -19,7 +20,8 @@ from gptsh.text import columns, row_starts, visible
 _BEGIN = "\x1b[?2026h"
 # Terminals differ in how wide an emoji is: a row wider than expected loses its end, and does not
 # wrap.
-_CUT, _WRAP = "\x1b[?7l", "\x1b[?7h"
+_CUT = "\x1b[?7l"
+_WRAP = "\x1b[?7h"
 # Ends a frame of which only the beginning was written.
 BREAK_OFF = f"\x1b[0m{_WRAP}{END_OF_FRAME}\n"
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -36,48 +38,56 @@ class Region:
         self.width = 0
 
     def lost(self, width: int, height: int) -> int:
-        """How many of the first rows have scrolled off a screen that has become smaller."""
-        return sum(1 for rows in accumulate(reversed(self._heights(width))) if rows > height)
+        """Return how many of the first rows have left a screen that has become smaller."""
+        return sum(total > height for total in accumulate(reversed(self._heights(width))))
 
     def _heights(self, width: int) -> list[int]:
         """Return into how many rows the terminal has wrapped each: a narrower one wraps again."""
         if width >= self.width:
             return [1] * len(self._rows)
-        return [max(1, -(-columns(_STYLE.sub("", row)) // width)) for row in self._rows]
+        return [max(1, math.ceil(columns(_STYLE.sub("", row)) / width)) for row in self._rows]
 
-    def frame(self, done: Sequence[str], rows: Sequence[str], width: int) -> str:
-        """Return what replaces the region by final lines (``done``) and a new region below them.
+    def frame(self, final: Sequence[str], rows: Sequence[str], width: int) -> str:
+        """Return what replaces the region by ``final`` lines, and a new region below them.
 
         Rows that do not change are not redrawn.
         """
-        old, new = self._rows, [*done, *rows]
-        keep = _equal_at_start(old, new) if width == self.width else 0
-        if rows and keep == len(new) < len(old):
-            keep -= 1  # the cursor must end after the last row
-        up = sum(self._heights(width)) - 1 - keep  # from the cursor to the first row that changes
-        self._rows, self.width = [*rows], width
-        drawn = "".join(f"{line}\n" for line in done[keep:])
-        if changed := rows[max(0, keep - len(done)) :]:
-            drawn += f"{_CUT}{chr(10).join(changed)}{_WRAP}"
-        if not old:
-            moved = ""
-        elif keep < len(old):
-            moved = (f"\x1b[{up}A\r" if up else "\r") + ERASE_DOWN
-        else:  # nothing to erase, only to go on in the next row
-            moved = "\n" if new[keep:] or not rows else ""
-        return f"{_BEGIN}{moved}{drawn}{END_OF_FRAME}" if moved or drawn else ""
+        old = self._rows
+        new = [*final, *rows]
+        kept = _equal_at_start(old, new) if width == self.width else 0
+        if rows and kept == len(new) < len(old):
+            kept -= 1  # the cursor must end after the last row
+        up = sum(self._heights(width)) - 1 - kept  # from the cursor to the first row that changes
+        self._rows = list(rows)
+        self.width = width
+
+        move = ""
+        if kept < len(old):
+            move = f"\x1b[{up}A\r" if up else "\r"
+            move += ERASE_DOWN
+        elif old and (kept < len(new) or not rows):
+            move = "\n"  # there is nothing to erase
+        drawn = "".join(f"{line}\n" for line in final[kept:])
+        changed = rows[max(0, kept - len(final)) :]
+        if changed:
+            drawn += _CUT + "\n".join(changed) + _WRAP
+        return f"{_BEGIN}{move}{drawn}{END_OF_FRAME}" if move or drawn else ""
 
 
 def _equal_at_start(old: Sequence[str], new: Sequence[str]) -> int:
-    """How many of the first rows are the same."""
-    pairs = zip(old, new, strict=False)
-    return len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
+    """Return how many of the first rows are the same."""
+    count = 0
+    for before, after in zip(old, new, strict=False):
+        if before != after:
+            break
+        count += 1
+    return count
 
 
 def plain_rows(text: str, width: int) -> list[str]:
-    """A text as rows of at most ``width`` columns."""
+    """Return a text as rows of at most ``width`` columns."""
     rows = []
     for line in visible(text).split("\n"):
-        starts = [0, *row_starts(line, width)]
-        rows += [line[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
+        for start, end in pairwise([0, *row_starts(line, width), len(line)]):
+            rows.append(line[start:end])
     return rows

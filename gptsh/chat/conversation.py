@@ -71,7 +71,7 @@ def show_recap(doc: Document) -> None:
 
 def _beginning(message: Message, count: int) -> str:
     """Return the first ``count`` lines of a message, drawn for the terminal."""
-    from gptsh.render.drawing import drawn
+    from gptsh.render.drawing import draw_markdown
     from gptsh.render.session import message_pieces
 
     style = terminal_style(os.environ, terminal=True)
@@ -83,7 +83,7 @@ def _beginning(message: Message, count: int) -> str:
     start = "\n".join(text.split("\n", max_lines)[:max_lines])
     start = start[: max(_CHARACTERS, count * width)]
     closed = f"{start}\n{open_fence(start)}"
-    lines = "\n".join(drawn([closed], style, width)).split("\n")
+    lines = "\n".join(draw_markdown([closed], style, width)).split("\n")
     if len(lines) > count or start != text:
         end = _RESET_STYLE if style.styles else ""
         lines[count:] = [f"{end}… /history shows all"]

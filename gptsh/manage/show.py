@@ -60,10 +60,10 @@ def show_document(
             return
         pieces = transcript(doc, details, full=full)
         if output == "markdown" or (output is None and on_terminal):
-            from gptsh.render.drawing import drawn
+            from gptsh.render.drawing import draw_markdown
 
             style = stdio.terminal_style(os.environ, terminal=on_terminal)
-            yield from drawn(pieces, style, stdio.width(stdio.stdout()))
+            yield from draw_markdown(pieces, style, stdio.width(stdio.stdout()))
             return
         for number, piece in enumerate(pieces):
             if number:

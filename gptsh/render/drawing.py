@@ -64,7 +64,6 @@ STYLES_OF_CODE = {  # by the names of Pygments
 # A line is a ``Text`` without control characters. Only ``paint`` makes escape sequences of styles,
 # so no others can occur.
 
-
 _WORD = re.compile(r"(\S++)\s*+")  # with the space after it
 
 
@@ -79,7 +78,7 @@ def plain_lines(source: str) -> list[Text]:
     return [Text(line) for line in source.split("\n")]
 
 
-def wrapped(text: Text, width: int) -> list[Text]:
+def wrap(text: Text, width: int) -> list[Text]:
     """Return a text as lines of at most ``width`` columns, broken between words if possible.
 
     A longer URL is on a line of its own, which the terminal wraps: so it is one URL to it.
@@ -102,7 +101,7 @@ def wrapped(text: Text, width: int) -> list[Text]:
     return lines
 
 
-def indented(line: Text, mark: str, style: Style) -> Text:
+def indent(line: Text, mark: str, style: Style) -> Text:
     """Return a line after a mark, without the blanks of the mark if the line is empty."""
     if not line:
         mark = mark.rstrip()
@@ -177,7 +176,7 @@ def table_lines(rows: list[list[Text]], sides: list[JustifyMethod], width: int) 
     """
     head, *body = rows
     if len(head) * _COLUMN > width:
-        return wrapped(Text("\n").join(Text(" | ").join(row) for row in rows), width)
+        return wrap(Text("\n").join(Text(" | ").join(row) for row in rows), width)
     table = Table(
         box=box.SIMPLE,
         show_edge=False,
@@ -243,7 +242,7 @@ _TASKS = {"[ ] ": " ☐ ", "[x] ": " ☑ ", "[X] ": " ☑ "}  # how an item of a
 _RULE = 40  # columns of a horizontal rule: a longer one would wrap in a smaller window
 
 
-def drawn(texts: Iterable[str], terminal: TerminalStyle, width: int) -> Iterator[str]:
+def draw_markdown(texts: Iterable[str], terminal: TerminalStyle, width: int) -> Iterator[str]:
     """Yield lines for a terminal: each text is a document, with a blank line between two."""
     has_begun = False
     for text in texts:
@@ -253,7 +252,8 @@ def drawn(texts: Iterable[str], terminal: TerminalStyle, width: int) -> Iterator
             if has_begun and (block.spaced or number == 0):
                 yield ""
             has_begun = True
-            yield "\n".join(paint(line, terminal) for line in Layout(block, terminal).lines(width))
+            lines = Layout(block, terminal).lines(width)
+            yield "\n".join(paint(line, terminal) for line in lines)
 
 
 class Layout:
@@ -287,13 +287,13 @@ class Layout:
         match node.type:
             case "blockquote":
                 content = self._elements(node.children, width - 2)
-                return [indented(line, "│ ", DIM) for line in content]
+                return [indent(line, "│ ", DIM) for line in content]
             case "bullet_list" | "ordered_list":
                 return self._list(node.children, width)
             case "table":
                 return self._table(node, width)
             case "heading":
-                return wrapped(self._text(node, HEADINGS.get(node.tag, HEADING)), width)
+                return wrap(self._text(node, HEADINGS.get(node.tag, HEADING)), width)
             case "fence" | "code_block":
                 return code_lines(node)
             case "hr":
@@ -301,8 +301,8 @@ class Layout:
             case "raw":
                 return plain_lines(node.content)
             case "html_block":
-                return wrapped(Text(node.content.rstrip("\n")), width)
-        return wrapped(self._text(node), width)
+                return wrap(Text(node.content.rstrip("\n")), width)
+        return wrap(self._text(node), width)
 
     def _list(self, items: Sequence[SyntaxTreeNode], width: int) -> list[Text]:
         lines: list[Text] = []
@@ -315,9 +315,9 @@ class Layout:
             if task_mark and not item.info and item.children[0].type == "paragraph":
                 mark = task_mark
                 first = first[4:]
-            lines.append(indented(first, mark, PLAIN))
+            lines.append(indent(first, mark, PLAIN))
             for line in others:
-                lines.append(indented(line, " " * len(mark), PLAIN))
+                lines.append(indent(line, " " * len(mark), PLAIN))
         return lines
 
     def _table(self, table: SyntaxTreeNode, width: int) -> list[Text]:

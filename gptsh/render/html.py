@@ -8,6 +8,7 @@ from functools import cache
 from html import escape
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
@@ -33,11 +34,12 @@ from gptsh.text import local_time, one_line, visible
 _LINK = re.compile(r"(?:https?://|mailto:)\S+", re.IGNORECASE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REL = "noopener noreferrer nofollow"  # a link does not reveal where it was followed from
-_OUTER, _LOWEST = 2, 6  # heading levels: those that the page uses itself, and the lowest
+_OUTER_LEVELS = 2  # of headings, which the page uses itself
+_LOWEST_LEVEL = 6
 
 
 def plain(text: str) -> str:
-    """The text escaped for HTML, with control characters and lone surrogates made visible."""
+    """Return the text escaped for HTML, control characters and lone surrogates made visible."""
     return escape(_shown(text))
 
 
@@ -51,12 +53,12 @@ def is_link(url: str) -> bool:
 
 
 def link(url: str, label: str) -> str:
-    """A link to a URL for which ``is_link`` is true."""
+    """Return a link to a URL for which ``is_link`` is true."""
     return f'<a href="{plain(url)}" rel="{_REL}">{plain(label)}</a>'
 
 
 def markdown(text: str) -> str:
-    """Markdown as HTML; text that is nested too deeply is shown as it is."""
+    """Return Markdown as HTML; text that is nested too deeply is shown as it is."""
     markdown = _parser()
     tokens = parse(markdown, _shown(text))
     if not tokens:
@@ -75,20 +77,25 @@ def code(text: str, language: str = "") -> str:
     The name of an unknown language is shown above it.
     """
     text = _shown(text).removesuffix("\n")
-    name = language.partition(" ")[0]
-    try:
-        lexer = get_lexer_by_name(name, stripnl=False) if name else None
-    except ClassNotFound:
-        lexer = None
+    lexer = _lexer(language.partition(" ")[0])
     body = escape(text)
-    if lexer and count_quick(lines := text.split("\n")) == len(lines):
-        pieces = list(lexer.get_tokens(f"{text}\n"))
-        if "".join(piece for _, piece in pieces) == f"{text}\n":  # some lexers change the code
+    lines = text.split("\n")
+    if lexer and count_quick(lines) == len(lines):
+        tokens = list(lexer.get_tokens(f"{text}\n"))
+        if "".join(value for _, value in tokens) == f"{text}\n":  # some lexers change the code
             colored = StringIO()
-            HtmlFormatter(nowrap=True).format(pieces, colored)
+            HtmlFormatter(nowrap=True).format(tokens, colored)
             body = colored.getvalue()
     label = f'<div class="language">{escape(language)}</div>' if language and not lexer else ""
     return f'{label}<pre tabindex="0"><code>{body}</code></pre>\n'
+
+
+def _lexer(name: str) -> Any:
+    """Return the lexer of a language; None if it is unknown."""
+    try:
+        return get_lexer_by_name(name, stripnl=False)
+    except ClassNotFound:
+        return None
 
 
 @cache
@@ -102,7 +109,7 @@ def _parser() -> MarkdownIt:
     rules: dict[str, Callable[..., str]] = vars(markdown.renderer)["rules"]
     rules["fence"] = rules["code_block"] = _code
     rules["raw"] = rules["html_block"] = _raw_block
-    rules["html_inline"] = lambda tokens, at, *_: escape(tokens[at].content)
+    rules["html_inline"] = lambda tokens, index, *_: escape(tokens[index].content)
     rules["softbreak"] = lambda *_: "<br>\n"
     rules["table_open"] = lambda *_: '<div class="table"><table>'
     rules["table_close"] = lambda *_: "</table></div>\n"
@@ -110,26 +117,29 @@ def _parser() -> MarkdownIt:
     return markdown
 
 
-def _code(tokens: Sequence[Token], at: int, *_: object) -> str:
-    return code(tokens[at].content, tokens[at].info.strip())
+def _code(tokens: Sequence[Token], index: int, *_: object) -> str:
+    return code(tokens[index].content, tokens[index].info.strip())
 
 
-def _raw_block(tokens: Sequence[Token], at: int, *_: object) -> str:
-    return _raw(tokens[at].content.rstrip("\n"))
+def _raw_block(tokens: Sequence[Token], index: int, *_: object) -> str:
+    return _raw(tokens[index].content.rstrip("\n"))
 
 
-def _image(tokens: Sequence[Token], at: int, *_: object) -> str:
-    """An image as a link, since nothing is loaded; inside a link only its description."""
-    label = tokens[at].content or "image"
-    opened = [token.nesting for token in tokens[:at] if token.type in ("link_open", "link_close")]
-    return plain(label) if sum(opened) else link(str(tokens[at].attrs["src"]), label)
+def _image(tokens: Sequence[Token], index: int, *_: object) -> str:
+    """Return an image as a link, since nothing is loaded; inside a link only its description."""
+    label = tokens[index].content or "image"
+    links = [token for token in tokens[:index] if token.type in ("link_open", "link_close")]
+    if links and links[-1].type == "link_open":
+        return plain(label)
+    return link(str(tokens[index].attrs["src"]), label)
 
 
 def _fit_page(state: StateCore) -> None:
     """Move headings below those of the page, add ``rel`` to links, replace styles by classes."""
     for token in state.tokens:
         if token.type.startswith("heading_"):
-            token.tag = f"h{min(_LOWEST, int(token.tag[1]) + _OUTER)}"
+            level = int(token.tag[1]) + _OUTER_LEVELS
+            token.tag = f"h{min(level, _LOWEST_LEVEL)}"
         style = str(token.attrs.pop("style", "")).removeprefix("text-align:")
         if style in ("right", "center"):
             token.attrs["class"] = style
@@ -154,14 +164,14 @@ _STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 def page(doc: Document, facts: Sequence[Detail]) -> Iterator[str]:
-    """The file in pieces of valid Unicode. ``facts`` are listed at its top."""
+    """Yield the file in pieces of valid Unicode. ``facts`` are listed at its top."""
     yield from pages([(doc, facts)], title_of(doc))
 
 
 def pages(
     sessions: Iterable[tuple[Document, Sequence[Detail]]], title: str = "Sessions"
 ) -> Iterator[str]:
-    """One file with several sessions, each under its own heading and facts."""
+    """Yield one file with several sessions, each under its own heading and facts."""
     yield _head(plain(one_line(title)))
     for doc, facts in sessions:
         yield from _session(doc, facts)
@@ -169,10 +179,12 @@ def pages(
 
 
 def _session(doc: Document, facts: Sequence[Detail]) -> Iterator[str]:
-    title = plain(one_line(title_of(doc)))
-    rows = (f"<dt>{plain(label)}</dt><dd>{plain(one_line(value))}</dd>\n" for label, value in facts)
-    yield f"<header>\n<h1>{title}</h1>\n<dl>\n{''.join(rows)}</dl>\n"
-    if system := doc["agent"].get("system"):
+    yield f"<header>\n<h1>{plain(one_line(title_of(doc)))}</h1>\n<dl>\n"
+    for label, words in facts:
+        yield f"<dt>{plain(label)}</dt><dd>{plain(one_line(words))}</dd>\n"
+    yield "</dl>\n"
+    system = doc["agent"].get("system")
+    if system:
         yield _details("system", "System prompt", _words(system))
     yield "</header>\n"
     for message in doc["messages"]:
@@ -204,11 +216,14 @@ def _head(title: str) -> str:
 
 def _message(message: Message) -> Iterator[str]:
     role = message["role"] if message["role"] in _ROLES else "user"
+    heading = plain(one_line(speaker(message)))
     moment = message.get("timestamp")
+    if moment:
+        heading += f" <time>{plain(local_time(moment))}</time>"
     reason = partial_reason(message)
-    at = f" <time>{plain(local_time(moment))}</time>" if moment else ""
-    note = f' <span class="note">{plain(one_line(reason))}</span>' if reason else ""
-    yield f'<article class="{role}">\n<h2>{plain(one_line(speaker(message)))}{at}{note}</h2>\n'
+    if reason:
+        heading += f' <span class="note">{plain(one_line(reason))}</span>'
+    yield f'<article class="{role}">\n<h2>{heading}</h2>\n'
     yield from map(_passage, passages(message))
     yield "</article>\n"
 
@@ -236,7 +251,7 @@ def _passage(passage: Passage) -> str:
 
 
 def _details(kind: str, line: str, content: str) -> str:
-    """A foldable section under a line; only the line if there is no content."""
+    """Return a foldable section under a line; only the line if there is no content."""
     if not content:
         return f'<p class="line">{line}</p>\n'
     return f'<details class="{kind}">\n<summary>{line}</summary>\n{content}\n</details>\n'
@@ -247,25 +262,33 @@ def _media(media: Media, title: str) -> str:
 
     So the page loads nothing.
     """
-    shown = plain(one_line(title))
+    label = one_line(title)
     data = "".join((media.data or "").split())
     kind = (media.media_type or "").lower()
-    if not _BASE64.fullmatch(data):
-        content = link(media.url, one_line(title)) if media.url and is_link(media.url) else shown
-    elif kind in _IMAGES:
-        image = f'<img src="data:{kind};base64,{data}" alt="{shown}">'
-        content = f"{image}\n<figcaption>{shown}</figcaption>"
+    if _BASE64.fullmatch(data):
+        content = _embedded(media, kind, data, plain(label))
+    elif media.url and is_link(media.url):
+        content = link(media.url, label)
     else:
-        mime = kind if kind in _FILES else _ANY
-        name = plain(_filename(media, kind))
-        content = f'<a href="data:{mime};base64,{data}" download="{name}">{shown}</a>'
+        content = plain(label)
     return f"<figure>{content}</figure>\n"
+
+
+def _embedded(media: Media, kind: str, data: str, label: str) -> str:
+    if kind in _IMAGES:
+        image = f'<img src="data:{kind};base64,{data}" alt="{label}">'
+        return f"{image}\n<figcaption>{label}</figcaption>"
+    download_type = kind if kind in _FILES else _ANY
+    name = plain(_filename(media, kind))
+    return f'<a href="data:{download_type};base64,{data}" download="{name}">{label}</a>'
 
 
 def _filename(media: Media, kind: str) -> str:
     """Return a name for the download without folders or characters special to a shell."""
-    ending = _FILES.get(kind) or kind.rpartition("/")[2].partition("+")[0]
-    name = f"{'recording' if media.kind == 'audio' else media.kind}.{ending}"
     if media.kind == "document":
         name = media.file_name.rpartition("\\")[2]
+    else:
+        stem = "recording" if media.kind == "audio" else media.kind
+        ending = _FILES.get(kind) or kind.rpartition("/")[2].partition("+")[0]
+        name = f"{stem}.{ending}"
     return _UNSAFE.sub("_", name)[-_LONGEST_NAME:].strip(". ") or media.kind

@@ -22,17 +22,15 @@ from gptsh.text import VisiblePieces
 # its code blocks.
 
 _DEEPEST = 20  # levels; markdown-it drops deeper content
-# Characters of code, and of one line, that are highlighted: some lexers take quadratic time for
-# code that they cannot read.
-_LONGEST_CODE, _LONGEST_LINE = 1 << 13, 1000
+# Some lexers take quadratic time for code that they cannot read.
+_LONGEST_CODE = 1 << 13  # characters of code that is highlighted
+_LONGEST_LINE = 1000  # characters of one line of it
 _FORMULA = re.compile(
     r"\\\([^`]{0,1000}?\\\)"
     r"|\\\[[^`]{0,1000}?\\\]"
     r"|\$\$[^`]{0,1000}?\$\$"
     r"|\$(?![\s$])[^`$]{0,1000}(?<![\s\\])\$(?![\w$])"  # not the dollars of two prices
 )
-
-
 # A line that begins or ends a code block, behind the marks of lists and quotes.
 _FENCE = re.compile(
     r"[\s>]*+(?:(?:[-+*]|\d{1,9}[.)])\s++)*+(?P<marks>`{3,}+|~{3,}+)(?P<info>[^`]*+)"
@@ -64,7 +62,7 @@ outline_parser = cache(partial(parser, "inline"))
 
 
 def parse(markdown: MarkdownIt, text: str) -> list[Token]:
-    """The tokens of a text; empty if it is nested too deeply to be read as Markdown."""
+    """Return the tokens of a text; none if it is nested too deeply to be read as Markdown."""
     try:
         tokens = markdown.parse(text)
     except RecursionError:  # images within images
@@ -77,26 +75,27 @@ def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
     Those cells would be lost.
     """
-    at = len(state.tokens)
+    first = len(state.tokens)
     if not table(state, start, end, silent):
         return False
     if silent:
         return True
 
-    opening = state.tokens[at]
-    source = state.getLines(start, state.line, state.blkIndent, False)
-    opening.content = source
-    columns = sum(token.type == "th_open" for token in state.tokens[at:])
-    for row in source.split("\n"):
-        cells: list[str] = escapedSplit(row.strip())
-        if cells[0] == "":  # before the first bar
-            cells = cells[1:]
-        if "".join(cells[columns:]).strip():
-            raw = Token("raw", "", 0, map=opening.map, level=opening.level, content=source)
-            raw.block = True
-            state.tokens[at:] = [raw]
-            break
+    opening = state.tokens[first]
+    opening.content = state.getLines(start, state.line, state.blkIndent, False)
+    column_count = sum(token.type == "th_open" for token in state.tokens[first:])
+    if any(_has_more_cells(row, column_count) for row in opening.content.split("\n")):
+        raw = Token("raw", "", 0, map=opening.map, level=opening.level, content=opening.content)
+        raw.block = True
+        state.tokens[first:] = [raw]
     return True
+
+
+def _has_more_cells(row: str, column_count: int) -> bool:
+    cells: list[str] = escapedSplit(row.strip())
+    if cells[0] == "":  # before the first bar
+        cells = cells[1:]
+    return bool("".join(cells[column_count:]).strip())
 
 
 def _formula(state: StateInline, silent: bool) -> bool:
@@ -154,12 +153,12 @@ def last_leaf(nodes: Sequence[SyntaxTreeNode]) -> SyntaxTreeNode | None:
 
 
 def count_quick(lines: Sequence[str]) -> int:
-    """How many of the first lines of code are short enough for any lexer."""
+    """Return how many of the first lines of code are short enough for any lexer."""
     total = 0
-    for at, line in enumerate(lines):
+    for count, line in enumerate(lines):
         total += len(line) + 1
         if total > _LONGEST_CODE or len(line) > _LONGEST_LINE:
-            return at
+            return count
     return len(lines)
 
 
@@ -182,7 +181,8 @@ def code_blocks(text: str) -> list[CodeBlock]:
     blocks = []
     for node in document.walk():
         if node.type == "fence":
-            language = (node.info.lower().split() or [""])[0]
+            words = node.info.lower().split()
+            language = words[0] if words else ""
             is_cut_off = node is last and not _has_closing_fence(node)
             blocks.append(CodeBlock(node.content, language, is_cut_off))
     return blocks
@@ -192,26 +192,26 @@ def _with_longer_fences(text: str) -> str:
     """Return a text in which each code block has a longer fence than the blocks inside it."""
     lines = text.split("\n")
     may_guess = True
-    at = 0
-    while at < len(lines):
-        opening = _FENCE.fullmatch(lines[at])
+    index = 0
+    while index < len(lines):
+        opening = _FENCE.fullmatch(lines[index])
         if opening:
             guesses = may_guess and opening["info"].strip().lower() in _MARKDOWN
-            inner, end = _fences_inside(lines, at, opening["marks"], guesses=guesses)
+            inner, end = _fences_inside(lines, index, opening["marks"], guesses=guesses)
             if guesses and end == len(lines):
                 may_guess = False
-                inner, end = _fences_inside(lines, at, opening["marks"], guesses=False)
-            longer = max(inner, default="", key=len)
-            for place in (at, end):
-                if longer and place < len(lines):
-                    lines[place] = lines[place].replace(longer[:3], longer + longer[:3], 1)
-            at = end
-        at += 1
+                inner, end = _fences_inside(lines, index, opening["marks"], guesses=False)
+            longest = max(inner, default="", key=len)
+            for fence in (index, end):
+                if longest and fence < len(lines):
+                    lines[fence] = lines[fence].replace(longest[:3], longest + longest[:3], 1)
+            index = end
+        index += 1
     return "\n".join(lines)
 
 
 def _fences_inside(
-    lines: Sequence[str], at: int, own: str, *, guesses: bool
+    lines: Sequence[str], start: int, own: str, *, guesses: bool
 ) -> tuple[list[str], int]:
     """Return the fences that begin blocks inside the one at a line, and the line of its end.
 
@@ -221,18 +221,18 @@ def _fences_inside(
     """
     inner: list[str] = []
     open_blocks: list[str] = []
-    for place in range(at + 1, len(lines)):
-        fence = _FENCE.fullmatch(lines[place])
+    for index in range(start + 1, len(lines)):
+        fence = _FENCE.fullmatch(lines[index])
         if not fence or not fence["marks"].startswith(own):
             continue
         begins = bool(fence["info"].strip())
-        if guesses and not open_blocks:
-            begins = begins or bool("".join(lines[place + 1 : place + 2]).strip())
+        if guesses and not open_blocks and index + 1 < len(lines):
+            begins = begins or bool(lines[index + 1].strip())
         if begins:
             inner.append(fence["marks"])
             open_blocks.append(fence["marks"])
         elif not open_blocks:
-            return inner, place
+            return inner, index
         elif fence["marks"].startswith(open_blocks[-1]):
             open_blocks.pop()
     return inner, len(lines)
@@ -240,8 +240,8 @@ def _fences_inside(
 
 def _has_closing_fence(fence: SyntaxTreeNode) -> bool:
     start, end = _lines_of(fence)
-    code_lines = fence.content.removesuffix("\n").count("\n") + bool(fence.content)
-    return end - start - code_lines == 2
+    code_line_count = fence.content.removesuffix("\n").count("\n") + bool(fence.content)
+    return end - start == code_line_count + 2
 
 
 def _lines_of(element: SyntaxTreeNode) -> tuple[int, int]:
@@ -262,7 +262,8 @@ _CLOSED_BY_LAST_LINE = ("heading", "hr")
 _CLOSED_BY_BLANK = ("paragraph", "table", "raw", "blockquote", "html_block")
 _CODE = ("fence", "code_block")
 _LISTS = ("bullet_list", "ordered_list")
-_LONGEST_BLOCK, _MOST_LINES = 50_000, 1_000  # characters and lines of a block read as Markdown
+_LONGEST_BLOCK = 50_000  # characters of a block that is read as Markdown
+_MOST_LINES = 1_000  # of it
 # The beginning of a line that may still become anything: it has only marks, or opens a code block.
 _UNCLEAR = re.compile(
     r"[\s>]*+(([-+*]|\d{1,9}[.)])\s++)*+([-+*=_#|:`~\s]*|\d{1,9}[.)]?|(`{3}|~{3}).*)"
@@ -314,15 +315,13 @@ class Blocks:
         complete = self._source.removesuffix(last_line)
         last = last_leaf(_outline(complete))
         is_in_code = last is not None and last.type == "fence"
-        is_unclear = is_in_code or _UNCLEAR.fullmatch(last_line)
-        blocks = self._read(complete if is_unclear else self._source)
-        return [*blocks[:-1], *(block._replace(is_open=True) for block in blocks[-1:])]
-
-    def _read(self, source: str) -> list[Block]:
-        """Return the blocks of a source in place of what is open. Nothing is closed."""
-        document = copy(self)
-        document._source = source  # noqa: SLF001 - a copy of this object
-        return document.finish()
+        document = copy(self)  # nothing is closed here
+        if is_in_code or _UNCLEAR.fullmatch(last_line):
+            document._source = complete  # noqa: SLF001 - a copy of this object
+        blocks = document.finish()
+        if blocks:
+            blocks[-1] = blocks[-1]._replace(is_open=True)
+        return blocks
 
     def _take_closed(self, *, is_final: bool) -> list[Block]:
         """Take the blocks that are closed, all if this is the end of the document."""
@@ -346,12 +345,14 @@ class Blocks:
                 done = stop
             self._in_list = self._in_list and not is_closed
 
-        self._source = self._source[sum(len(line) + 1 for line in lines[:done]) :]
+        closed_length = sum(len(line) + 1 for line in lines[:done])
+        self._source = self._source[closed_length:]
         return blocks
 
     def _cut(self, end: int) -> Block:
         """Close the open block at a position of the source. Code goes on with its fence."""
-        text, rest = self._source[:end], self._source[end:].removeprefix("\n")
+        text = self._source[:end]
+        rest = self._source[end:].removeprefix("\n")
         lines = text.split("\n")
         elements = _outline(text)
         is_code = bool(elements) and elements[0].type in _CODE

@@ -203,16 +203,16 @@ def transcript_rows(
 
     The details are two dim lines, and each message is below a dim rule with its role.
     """
-    from gptsh.render.drawing import drawn
+    from gptsh.render.drawing import draw_markdown
 
-    yield from drawn([f"# {escape_markdown(title_of(doc))}"], style, width)
+    yield from draw_markdown([f"# {escape_markdown(title_of(doc))}"], style, width)
     for line in _fact_summary(facts):
         for row in wrapped(line, width):
             yield styled(row, DIM)
     for message in doc["messages"]:
         yield ""
         yield _rule(message, min(_RULE_WIDTH, width))
-        lines = list(drawn(_passages(message, full=full), style, width))
+        lines = list(draw_markdown(_passages(message, full=full), style, width))
         if lines:
             yield ""
             yield from lines

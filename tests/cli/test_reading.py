@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from gptsh.render.drawing import drawn
+from gptsh.render.drawing import draw_markdown
 from gptsh.render.session import transcript
 from gptsh.terminal.stdio import TerminalStyle
 from tests.support.home import Home
@@ -259,7 +259,9 @@ def test_pages_are_drawn_as_they_are_read(home: Home) -> None:
     keep(home, SOME)
     endless: Any = {**home.doc(), "messages": cycle(SOME)}
     lines = islice(
-        drawn(transcript(endless, (), full=True), TerminalStyle(styles=False, colors=False), 80),
+        draw_markdown(
+            transcript(endless, (), full=True), TerminalStyle(styles=False, colors=False), 80
+        ),
         999,
     )
     assert sum("what is here?" in line for line in lines) > 9

@@ -27,12 +27,10 @@ if TYPE_CHECKING:
 _FRAME = 0.05  # seconds between two frames
 _PAUSE_FACTOR = 3  # the pause after a frame is at least so many times the time it took
 _HEAD_START = 0.1  # seconds until the import of rich, which would slow down the request
-_RESIZE_PAUSE = (
-    0.4  # seconds; a terminal wraps its rows again some time before or after it reports a new size
-)
-_LAST_FRAMES = (
-    0.5  # seconds for what is left to draw after a signal: a long answer has been saved by then
-)
+# Seconds; a terminal wraps its rows again some time before or after it reports a new size.
+_RESIZE_PAUSE = 0.4
+# Seconds for what is left to draw after a signal: a long answer has been saved by then.
+_LAST_FRAMES = 0.5
 _POLL = 0.002  # seconds between two checks of the thread; no lock: a signal could leave it locked
 
 _Item = str | Callable[[], None] | None  # a piece of the answer, a callback, or the end
@@ -46,16 +44,17 @@ class Painter(Writer):
     """
 
     def __init__(
-        self, out: Sink, reasoning: ReasoningStream, look: TerminalStyle, stream: TextIO | None
+        self, out: Sink, reasoning: ReasoningStream, style: TerminalStyle, stream: TextIO | None
     ) -> None:
         super().__init__(out, reasoning)
-        self._look, self._stream = look, stream
-        self._terminal = (
-            stream.fileno() if stream is not None and stdio.shows_frames(stream) else -1
-        )
-        self._region = (
-            Region() if self._terminal >= 0 and stdio.is_foreground(self._terminal) else None
-        )
+        self._style = style
+        self._stream = stream
+        self._terminal = -1  # its descriptor
+        if stream is not None and stdio.shows_frames(stream):
+            self._terminal = stream.fileno()
+        self._region: Region | None = None
+        if self._terminal >= 0 and stdio.is_foreground(self._terminal):
+            self._region = Region()
         self._canvas: Canvas | None = None
         self._failure: BaseException | None = None
         self._queue: SimpleQueue[_Item] = SimpleQueue()
@@ -115,8 +114,9 @@ class Painter(Writer):
             sink.draw(BREAK_OFF)
 
     def _raise_failure(self) -> None:
-        if self._failure:
-            failure, self._failure = self._failure, None
+        failure = self._failure
+        self._failure = None
+        if failure:
             raise failure
 
     def _call_in_thread(self, callback: Callable[[], object], max_wait: float) -> bool:
@@ -141,34 +141,32 @@ class Painter(Writer):
 
         ``before_kill`` gets the callback that restores the terminal before the process is killed.
         """
-        terminal = self._terminal
-
-        def stop(signum: int, _frame: FrameType | None) -> None:
-            self._call_in_thread(self._erase_open_block, stdio.READER_WAIT)
-            with contextlib.suppress(termios.error):
-                modes = termios.tcgetattr(terminal)
-                signal.signal(signum, signal.SIG_DFL)
-                signal.raise_signal(signum)
-                signal.signal(signum, stop)
-                if stdio.is_foreground(terminal):
-                    termios.tcsetattr(terminal, termios.TCSANOW, modes)
-            if not stdio.is_foreground(terminal):
-                self._region = None
-                if self._canvas:
-                    self._canvas.region = None
-            self._queue.put("")
-
         with contextlib.ExitStack() as cleanup:
             cleanup.callback(self._queue.put, None)
             before_kill.append(cleanup.close)
             with contextlib.suppress(termios.error, OSError):  # the terminal is gone
                 if self._region:
-                    cleanup.enter_context(stdio.line_modes(terminal, off=termios.ECHO))
+                    cleanup.enter_context(stdio.line_modes(self._terminal, off=termios.ECHO))
                     if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
-                        cleanup.callback(
-                            signal.signal, signal.SIGTSTP, signal.signal(signal.SIGTSTP, stop)
-                        )
+                        signal.signal(signal.SIGTSTP, self._stop)
+                        cleanup.callback(signal.signal, signal.SIGTSTP, signal.SIG_DFL)
             yield
+
+    def _stop(self, signum: int, _frame: FrameType | None) -> None:
+        """Handle Ctrl-Z: erase the open block and stop; go on as the terminal is after ``fg``."""
+        self._call_in_thread(self._erase_open_block, stdio.READER_WAIT)
+        with contextlib.suppress(termios.error):
+            modes = termios.tcgetattr(self._terminal)
+            signal.signal(signum, signal.SIG_DFL)
+            signal.raise_signal(signum)  # returns once the process is continued
+            signal.signal(signum, self._stop)
+            if stdio.is_foreground(self._terminal):
+                termios.tcsetattr(self._terminal, termios.TCSANOW, modes)
+        if not stdio.is_foreground(self._terminal):  # after ``bg`` nothing can be redrawn
+            self._region = None
+            if self._canvas:
+                self._canvas.region = None
+        self._queue.put("")
 
     def _erase_open_block(self) -> None:
         if self._region:
@@ -202,7 +200,7 @@ class Painter(Writer):
         def size() -> tuple[int, int]:
             return stdio.size(self._stream)
 
-        self._canvas = Canvas(self._out, self._look, size, self._region)
+        self._canvas = Canvas(self._out, self._style, size, self._region)
         next_frame = 0.0
         is_stale = False  # something has arrived that is not drawn
         last_size = size()

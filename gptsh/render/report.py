@@ -10,6 +10,7 @@ from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted
 from gptsh.terminal.stdio import STRUCTURED, output_from
 
+# The name of a table in a sentence such as "set it under [providers.x]".
 _CONFIG_TABLE = r"\b(?:under|its|add) \[(?:agents|providers|sessions|context|network|mcp)\b[^][]*\]"
 
 
@@ -50,33 +51,33 @@ class Reporter:
         """Add the path of the config file to an error that names one of its tables."""
         from gptsh.config.settings import config_path
 
-        parts = [err.problem, err.advice]
-        at = 1 if re.search(_CONFIG_TABLE, err.advice) else 0
-        ends = [match.end() for match in re.finditer(_CONFIG_TABLE, parts[at])]
-        if not ends:
+        is_in_advice = re.search(_CONFIG_TABLE, err.advice) is not None
+        text = err.advice if is_in_advice else err.problem
+        tables = list(re.finditer(_CONFIG_TABLE, text))
+        if not tables:
             return
         try:
-            file = str(config_path(os.environ, self.config))
+            path = str(config_path(os.environ, self.config))
         except ConfigError:  # without a home folder there is no path
             return
-        if file not in str(err):
-            end = ends[-1]  # of the last table, which the advice names
-            parts[at] = f"{parts[at][:end]} in {file}{parts[at][end:]}"
-            err.args = tuple(parts)
+        if path in str(err):
+            return
+        end = tables[-1].end()  # of the one that the user should change
+        text = f"{text[:end]} in {path}{text[end:]}"
+        err.args = (err.problem, text) if is_in_advice else (text, err.advice)
 
     def _write_json(self, err: GptshError, output: str) -> None:
         from gptsh.render import structured
 
         error = structured.error(str(err), err.hint, err.exit_code)
-        result: dict[str, object] = {"error": error}
-        lines = [result]
+        objects: list[dict[str, object]] = [{"error": error}]
         if self.expects_answer:
-            result = {**structured.ANSWER, "session": self.session, "error": error}
-            lines = [result]
+            answer = {**structured.ANSWER, "session": self.session, "error": error}
+            objects = [answer]
             if output == "jsonl":
-                lines = [{"type": "error", "error": error}, {"type": "done", **result}]
+                objects = [{"type": "error", "error": error}, {"type": "done", **answer}]
         with contextlib.suppress(OutputError, BrokenPipeError):
-            stdio.write_lines(map(structured.line, lines))
+            stdio.write_lines(map(structured.line, objects))
 
 
 def as_error(interrupt: Interrupted) -> GptshError:

@@ -30,7 +30,7 @@ ANSWER: Mapping[str, object] = {**dict.fromkeys(_KEYS), "tool_calls": [], "sourc
 
 
 def line(value: object) -> str:
-    """JSON on one line, a lone surrogate as its escape.
+    """Return JSON on one line, a lone surrogate as its escape.
 
     Raises OutputError for what JSON cannot express.
     """
@@ -54,21 +54,21 @@ def error(message: str, hint: str, exit_code: int) -> Failure:
 
 
 def listing(items: Iterable[Mapping[str, object]], output: str | None) -> Iterator[str]:
-    """Lines of JSON: objects for ``jsonl``, else one array, which is closed if an item fails."""
+    """Yield JSON: a line for each object for ``jsonl``, else an array, closed if an item fails."""
     if output == "jsonl":
         yield from map(line, items)
         return
-    before = "["
+    separator = "["
     try:
         for item in map(line, items):
-            yield before + item
-            before = ","
+            yield separator + item
+            separator = ","
     except GptshError as err:
-        if before == ",":
+        if separator == ",":
             yield "]"
             err.reported = True
         raise
-    yield "]" if before == "," else "[]"
+    yield "]" if separator == "," else "[]"
 
 
 class BufferedWriter(Writer):
@@ -122,7 +122,8 @@ class EventWriter(Writer):
 
     def close(self) -> None:
         """Write the recorded events."""
-        pending, self._pending = self._pending, ""
+        pending = self._pending
+        self._pending = ""  # first: a signal during the write must not repeat them
         if pending:
             self._out.write(pending)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from gptsh.messages import Event, Finished, Reasoning, Refusal, Text
 from gptsh.terminal import stdio
-from gptsh.terminal.stdio import Sink
+from gptsh.terminal.stdio import DIM, Sink, styled
 from gptsh.text import VisiblePieces, one_line, truncate_end
 
 # ---- writer
@@ -20,9 +20,7 @@ from gptsh.text import VisiblePieces, one_line, truncate_end
 
 
 class ReasoningStream:
-    """Writes reasoning to ``err`` as it arrives, on separate lines.
-
-    Nothing if that is None or fails.
+    """Writes reasoning to ``err`` as it arrives, on separate lines; nothing if that is None or fails.
 
     ``shared``: the same terminal shows the answer.
     """
@@ -45,7 +43,7 @@ class ReasoningStream:
             if self._dimmed:
                 shown = self._pieces.visible(text)
                 words = shown.rstrip("\n")
-                self._err.draw(f"\x1b[2m{words}\x1b[0m{shown[len(words) :]}" if words else shown)
+                self._err.draw(styled(words, DIM) + shown[len(words) :])
             else:
                 self._err.write(text)
         except OSError:
@@ -78,7 +76,8 @@ class Writer:
     """
 
     def __init__(self, out: Sink, reasoning: ReasoningStream) -> None:
-        self._out, self._reasoning = out, reasoning
+        self._out = out
+        self._reasoning = reasoning
 
     def write(self, event: Event) -> None:
         """Show one event, if it has anything to show."""
@@ -149,7 +148,8 @@ class PlainWriter(Writer):
 
 # ---- spinner
 
-_ASCII, _BRAILLE = "|/-\\", "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"  # the frames
+_ASCII_FRAMES = "|/-\\"
+_BRAILLE_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _HINT_AFTER = 10  # seconds until the spinner says how to stop
 _DELAY = 0.3  # seconds: a fast answer needs no spinner
 _PERIOD = 0.12  # seconds
@@ -159,10 +159,8 @@ _ERASE = "\r\x1b[K"
 class Spinner:
     """Spins on stderr, in a thread, inside its ``with`` block, and counts the seconds.
 
-    Where that is no terminal it does not.
-
-    Call ``hide`` before other output and ``show`` after its newline. At the end it leaves a blank
-    line. A terminal paused by Ctrl-S does not block it.
+    It is not shown if stderr is no terminal. Call ``hide`` before other output and ``show`` after
+    its newline. At the end it leaves a blank line. A terminal paused by Ctrl-S does not block it.
     """
 
     def __init__(self, text: str) -> None:
@@ -170,7 +168,7 @@ class Spinner:
         self._sink = stdio.Sink(sys.stderr)
         self._text = text
         self._reason = ""  # of the wait, in place of the first text
-        self._waits = True  # the first text stands
+        self._waits = True  # ``set_text`` has not been called
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._spin, daemon=True)
         self._drawing = False  # no lock: a signal could come between acquiring and releasing it
@@ -178,8 +176,8 @@ class Spinner:
         self._drawn = False
         self._start = 0.0
         speaks_utf8 = stdio.speaks_utf8(os.environ)
-        self._frames = _BRAILLE if speaks_utf8 else _ASCII
-        self._dot = " · " if speaks_utf8 else " - "
+        self._frames = _BRAILLE_FRAMES if speaks_utf8 else _ASCII_FRAMES
+        self._separator = " · " if speaks_utf8 else " - "
 
     def __enter__(self) -> "Spinner":
         self._start = time.monotonic()
@@ -202,11 +200,11 @@ class Spinner:
         self._text = text
 
     def explain(self, reason: str) -> None:
-        """Show why it takes so long, as long as the first text stands. For other threads."""
+        """Show why it takes so long, unless ``set_text`` was called. For other threads."""
         self._reason = reason
 
     def still_waits(self, seconds: float) -> bool:
-        """Return after some seconds whether the first text stands; at once if the spinner ends."""
+        """Return after some seconds whether it still waits; at once if the spinner ends."""
         return not self._stopped.wait(seconds) and self._waits
 
     def hide(self) -> None:
@@ -232,9 +230,9 @@ class Spinner:
             if time.monotonic() >= self._since:
                 text = self._reason if self._waits and self._reason else self._text
                 line = f"{self._frames[frame % len(self._frames)]} {one_line(text)}"
-                end = self._clock()
-                room = stdio.width(sys.stderr) - 1 - len(end)
-                self._drawn |= self._sink.offer(f"{_ERASE}{truncate_end(line, room)}{end}")
+                clock = self._clock()
+                line = truncate_end(line, stdio.width(sys.stderr) - 1 - len(clock))
+                self._drawn |= self._sink.offer(f"{_ERASE}{line}{clock}")
                 frame += 1
             self._drawing = False
 
@@ -243,5 +241,5 @@ class Spinner:
         seconds = int(time.monotonic() - self._start)
         if not seconds:
             return ""
-        hint = f"{self._dot}Ctrl-C stops" if seconds >= _HINT_AFTER else ""
-        return f"{self._dot}{seconds} s{hint}"
+        hint = f"{self._separator}Ctrl-C stops" if seconds >= _HINT_AFTER else ""
+        return f"{self._separator}{seconds} s{hint}"

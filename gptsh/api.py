@@ -302,6 +302,7 @@ class _Call:
             engine = self._engine = Engine(config, os.environ, Reporter(), owns_process=False)
             session = Session.open(options.get("session"))
             setup = engine.resolve(turn_options, session.stored)
+            engine.begin_turn(setup)
             values = [f"{name}={value}" for name, value in options.get("values", {}).items()]
             message = read_question(
                 question,

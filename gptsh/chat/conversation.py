@@ -194,6 +194,15 @@ class Conversation:
         """Return the agent of the next turn. Raises ConfigError, UsageError."""
         return agent_of(self.settings, self.options, self.doc)
 
+    def resolve(self, options: TurnOptions) -> "Setup":
+        """Return the setup of a turn with these options, and print its notes.
+
+        Raises ConfigError, UsageError.
+        """
+        setup = self.engine.resolve(options, self.doc)
+        self.engine.print_notes(setup.notes)
+        return setup
+
     # ---- opening and switching sessions
 
     def begin(self, ref: str | None) -> None:
@@ -286,6 +295,7 @@ class Conversation:
         options = self.options
         with self._in_turn(options, was_asked=question is not None) as (session, interrupts):
             setup = engine.resolve(options, session.stored)
+            engine.begin_turn(setup)
             turn = Turn(engine, options, interrupts, session, question, setup)
             try:
                 turn.run()
@@ -299,6 +309,7 @@ class Conversation:
         options = self.options._replace(compact=True, apply=apply)
         with self._in_turn(options, was_asked=False) as (session, interrupts):
             setup = self.engine.resolve(options, session.stored)
+            self.engine.begin_turn(setup)
             compact(self.engine, options, interrupts, session, setup)
 
     @contextmanager
@@ -342,6 +353,7 @@ class Conversation:
         options = self.options.without_labels._replace(dry_run=True)
         session = self.session.copy()
         setup = engine.resolve(options, session.stored)
+        engine.print_notes(setup.notes)
         session.begin(question, setup.agent, setup.output.form, options, engine.settings)
         tools = engine.running_tools(setup.servers)
         planner = Planner(engine, options, setup, session, tools, Screen(setup.output), [])

@@ -372,7 +372,7 @@ def do_model(chat: Conversation, args: str) -> None:
     chosen = chat.options.params
     params = params_for(chat.settings.providers.full_name(args), agent._replace(params=chosen))
     options = chat.options._replace(model=args, params=params)
-    model = chat.engine.resolve(options, chat.doc).agent.model
+    model = chat.resolve(options).agent.model
     chat.options = options._replace(model=model)
     for name in chosen.keys() - params.keys():
         stdio.note(f"{name} is not sent to {model}; it may be a secret")
@@ -396,7 +396,7 @@ def do_agent(chat: Conversation, args: str) -> None:
     options = chat.options.without_agent._replace(agent=name)
     if name in agents and agents[name].model is None:
         options = options._replace(model=chat.options.model)
-    agent = chat.engine.resolve(options, chat.doc).agent
+    agent = chat.resolve(options).agent
     template = template_of(agent, pairs, f"/agent {name}")
 
     # Nothing has changed until here, where all is known to be right.
@@ -454,7 +454,7 @@ def do_param(chat: Conversation, args: str) -> None:
         lines.append(one_line(f"{key} = {value_as_json}"))
     stdio.write_lines(lines or ["no parameters are set; the provider's defaults apply"])
     with contextlib.suppress(GptshError):  # the next turn will report it
-        chat.engine.resolve(chat.options, chat.doc)  # notes what the model does not accept
+        chat.resolve(chat.options)  # notes what the model does not accept
 
 
 # ---- what is sent
@@ -503,7 +503,9 @@ def do_tools(chat: Conversation, args: str) -> None:
     settings = chat.settings
     if args:
         chat.options = chat.options._replace(tools=_tools_named(chat, args))
-    agent = with_tools(chat.agent(), chat.options, settings, chat.doc)
+    agent, notes = with_tools(chat.agent(), chat.options, settings, chat.doc)
+    for note in notes:
+        stdio.note(note)
     servers = settings.tool_servers.select(agent.tools)
     running = chat.engine.running_tools(servers)
     if running:
@@ -533,7 +535,7 @@ def do_web(chat: Conversation, args: str) -> None:
     """Choose whether the model may search the web from the next turn on; show whether it may."""
     if args:
         options = chat.options._replace(web=args == "on")
-        chat.engine.resolve(options, chat.doc)  # raises if the model's provider has no search
+        chat.resolve(options)  # raises if the model's provider has no search
         chat.options = options
     may = "may" if chat.agent().web else "may not"
     stdio.write_lines([f"the model {may} search the web"])

@@ -2,12 +2,15 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.cli.jobs import SAVE_HINT, check_labels, paths_and_pipe, session_ref, turn_options
 from gptsh.cli.options import AGENT_OPTIONS, Flags
 from gptsh.config import settings
+from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
 from gptsh.core import folders, turns
 from gptsh.errors import GptshError, UsageError
@@ -18,6 +21,9 @@ from gptsh.terminal.interrupts import Interrupted, Interrupts
 from gptsh.turn.options import TurnOptions, agent_of, check_snapshot
 from gptsh.turn.question import has_piped_input, read_question, template_of
 from gptsh.turn.session import Session, write_events
+
+if TYPE_CHECKING:
+    from gptsh.turn.engine import Engine, Setup
 
 # Options that make sense alone: a prompt of one such word without dashes may be a mistake.
 _COMMANDS = (
@@ -48,56 +54,37 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     reporter.output = _expected_output(flags, config)
     options = turn_options(flags, config)
     with Interrupts(options.timeout) as interrupts:
-        engine = Engine(config, environ, reporter, sends=not flags.dry_run)
         ref = session_ref(flags, config)
         session, question = _open(flags, ref)
-
-        # Errors of the command line come before the pipe is read: nobody can pipe it in twice.
         _check_options(flags, config, session)
-        paths, pipe_at = paths_and_pipe(flags, config)
-        reads_pipe = pipe_at is not None and not stdio.is_terminal(sys.stdin)
-        waits_for_pipe = reads_pipe and stdio.is_pending(sys.stdin)
-        has_words = bool(flags.edit or flags.prompt or paths)
-        if has_words or not reads_pipe:
-            _check_question(flags, session, has_question=has_words)
-        # A pipe that is empty already may be all: then a session shows its answer.
-        may_ask = reads_pipe and not options.has_labels
-        asks = has_words or flags.retry or (may_ask and (waits_for_pipe or not session.stored))
-        setup = engine.resolve(options, session.stored) if asks else None
-
+        sources = _question_sources(flags, config)
+        engine = Engine(config, environ, reporter, sends=not flags.dry_run)
+        setup = None
+        if flags.retry or sources.promise_question(options, session):
+            # An error of the options comes before the pipe is read: nobody can pipe it in twice.
+            setup = _begin_turn(engine, options, session)
         if not flags.retry:
             agent = setup.agent if setup else agent_of(config, options, session.stored)
-            files = None
-            if paths or pipe_at is not None:
-                from gptsh.turn.question import Files
-
-                files = Files(engine.client, agent.model, refuses=flags.truncate is None)
-            question = read_question(
-                " ".join(flags.prompt),
-                paths,
-                files,
-                pipe_at=pipe_at,
-                expects_pipe=not options.has_labels,
-                template=template_of(agent, flags.var, "--var"),
-                write=partial(_write_question, interrupts, session) if flags.edit else None,
-            )
-            if question:
-                _note_single_word(flags, question)
+            question = _read_question(flags, sources, engine, agent, session, interrupts)
             if flags.edit and question is None:
                 stdio.note("the question is empty: nothing is asked")
                 return 0
-            if waits_for_pipe:
-                session = Session.open(ref)  # another run may have added to it meanwhile
+        if sources.waits_for_pipe:
+            session = Session.open(ref)  # another run may have added to it meanwhile
 
         reporter.expects_answer = question is not None or not (flags.compact or options.has_labels)
-        _check_question(flags, session, has_question=question is not None)
         if question is None and not flags.compact:
             _check_session_without_question(flags, ref, session)
             only_labels = options.has_labels and not (flags.dry_run or flags.retry)
             if only_labels or not _is_unanswered(session):
                 return _label_or_show(options, config, session, reporter, interrupts)
-        try:
-            setup = setup or engine.resolve(options, session.stored)
+        if flags.apply and question is None and session.location is None:
+            problem = f"{session.given_ref}: a point cannot be compacted"
+            raise UsageError(problem, "compact the session, or ask from the point")
+
+        with _recovery_hints(flags, question, session):
+            if setup is None:
+                setup = _begin_turn(engine, options, session)
             if question is None and flags.compact:
                 from gptsh.turn.preview import compact
 
@@ -105,10 +92,13 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             turn = Turn(engine, options, interrupts, session, question, setup)
             session.note_new_name()
             return turn.run()
-        except (GptshError, Interrupted) as err:
-            if question is not None and not flags.retry:  # else the session has the question
-                _add_recovery_hint(err, flags, question, session)
-            raise
+
+
+def _begin_turn(engine: "Engine", options: TurnOptions, session: Session) -> "Setup":
+    """Resolve the setup of the turn and act on it. Raises ConfigError, UsageError."""
+    setup = engine.resolve(options, session.stored)
+    engine.begin_turn(setup)
+    return setup
 
 
 def _label_or_show(
@@ -137,26 +127,84 @@ def _expected_output(flags: Flags, config: Settings) -> str | None:
     return flags.output or config.output or config.agents[agent].output
 
 
-def _add_recovery_hint(
-    err: GptshError | Interrupted,
-    flags: Flags,
-    question: Message,
-    session: Session,
-) -> None:
+@contextmanager
+def _recovery_hints(flags: Flags, question: Message | None, session: Session) -> Iterator[None]:
     """Add to a failure how to ask again what was not saved.
 
     A question from the editor is left in a file.
     """
-    if flags.edit and not (session.save_attempted and session.is_saved):
-        from gptsh.terminal.programs import save
+    try:
+        yield
+    except (GptshError, Interrupted) as err:
+        if flags.edit and question and not session.is_on_disk:
+            from gptsh.terminal.programs import save
 
-        place = f"your question is in {save(text_of(question))}"
-        err.hint = f"{err.hint}; {place}" if err.hint else place
-    elif not (session.save_attempted or err.hint or isinstance(err, Interrupted)):
-        err.hint = "nothing was saved: pipe the input in again" if has_piped_input(question) else ""
+            place = f"your question is in {save(text_of(question))}"
+            err.hint = f"{err.hint}; {place}" if err.hint else place
+        is_lost = not (flags.retry or session.save_attempted or isinstance(err, Interrupted))
+        if is_lost and has_piped_input(question) and not err.hint:
+            err.hint = "nothing was saved: pipe the input in again"
+        raise
 
 
 # ---- the question
+
+
+class _Sources(NamedTuple):
+    """Where the question comes from, beside the words: files and standard input."""
+
+    has_words: bool  # or files, or an editor that asks for words
+    paths: tuple[str, ...]
+    pipe_index: int | None  # the place of what is piped among the paths; None: it is not read
+    waits_for_pipe: bool  # another program has not written to it yet
+
+    def promise_question(self, options: TurnOptions, session: Session) -> bool:
+        """Whether a question is sure to follow, or at least expected from the pipe."""
+        if self.has_words:
+            return True
+        if options.has_labels or self.pipe_index is None or stdio.is_terminal(sys.stdin):
+            return False
+        # A pipe that is empty already may be all: then a session shows its answer.
+        return self.waits_for_pipe or session.stored is None
+
+
+def _question_sources(flags: Flags, config: Settings) -> _Sources:
+    """Raises UsageError as ``paths_and_pipe``."""
+    paths, pipe_index = paths_and_pipe(flags, config)
+    return _Sources(
+        has_words=bool(flags.edit or flags.prompt or paths),
+        paths=paths,
+        pipe_index=pipe_index,
+        waits_for_pipe=pipe_index is not None and stdio.is_pending(sys.stdin),
+    )
+
+
+def _read_question(
+    flags: Flags,
+    sources: _Sources,
+    engine: "Engine",
+    agent: Agent,
+    session: Session,
+    interrupts: Interrupts,
+) -> Message | None:
+    """Read the question from all its sources; None if there is none. Raises as ``read_question``."""
+    files = None
+    if sources.paths or sources.pipe_index is not None:
+        from gptsh.turn.question import Files
+
+        files = Files(engine.client, agent.model, refuses=flags.truncate is None)
+    question = read_question(
+        " ".join(flags.prompt),
+        sources.paths,
+        files,
+        pipe_at=sources.pipe_index,
+        expects_pipe=not flags.has_labels,
+        template=template_of(agent, flags.var, "--var"),
+        write=partial(_write_question, interrupts, session) if flags.edit else None,
+    )
+    if question:
+        _note_single_word(flags, question)
+    return question
 
 
 def _write_question(
@@ -222,25 +270,18 @@ def _check_options(flags: Flags, config: Settings, session: Session) -> None:
         raise UsageError("--apply needs --compact")
     if flags.block and flags.block.isdecimal() and not int(flags.block[:9]):
         raise UsageError("--block 0", "code blocks are numbered from 1")
+    if flags.snapshot is not None:
+        check_snapshot(flags.snapshot, session.stored)
     if not flags.compact:
         return
     if session.stored is None:
         raise UsageError("--compact needs a session", "name one with -s REF, or -c")
     if flags.has_labels and not flags.apply:
         raise UsageError("--compact alone changes nothing", "add --apply, or leave out the labels")
+    if not flags.apply and (flags.edit or flags.prompt or flags.file):
+        raise UsageError("--compact alone takes no prompt", "leave out the prompt, or add --apply")
     if flags.apply and (flags.no_save or not config.sessions.save):
         raise UsageError("--apply needs a saved session", SAVE_HINT)
-
-
-def _check_question(flags: Flags, session: Session, *, has_question: bool) -> None:
-    """Raise UsageError for options that do not fit a question, or need one."""
-    if has_question and flags.snapshot is not None:
-        check_snapshot(flags.snapshot, session.stored)
-    if has_question and flags.compact and not flags.apply:
-        raise UsageError("--compact alone takes no prompt", "leave out the prompt, or add --apply")
-    if flags.apply and not has_question and session.location is None:
-        problem = f"{session.given_ref}: a point cannot be compacted"
-        raise UsageError(problem, "compact the session, or ask from the point")
 
 
 def _check_session_without_question(flags: Flags, ref: str | None, session: Session) -> None:

@@ -165,7 +165,9 @@ def paths_and_pipe(flags: Flags, config: "Settings") -> tuple[tuple[str, ...], i
     """
     paths = tuple(path for path in flags.file if path != STDIN)
     if STDIN not in flags.file:
-        reads_stdin = config.read_stdin and not flags.no_stdin and not flags.retry
+        shows_compaction = flags.compact and not flags.apply
+        takes_prompt = not (flags.retry or shows_compaction)
+        reads_stdin = takes_prompt and config.read_stdin and not flags.no_stdin
         return paths, len(paths) if reads_stdin else None
     if flags.no_stdin:
         raise UsageError("-f - and --no-stdin cannot be used together")

@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,13 +31,15 @@ _MAX_ROUTED = 3  # models that a request to OpenRouter may name as fallbacks
 class Setup(NamedTuple):
     """The agent, output and tool servers of one turn.
 
-    ``fallbacks`` are the agent with each of the models to ask instead of its own.
+    ``fallbacks`` are the agent with each of the models to ask instead of its own. ``notes`` say
+    what is not as the user may expect; ``Engine.begin_turn`` prints them.
     """
 
     agent: Agent  # with the full name of its model
     output: Output
     servers: list[ToolServer]
     fallbacks: tuple[Agent, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Engine:
@@ -67,65 +69,74 @@ class Engine:
         self._owns_process = owns_process
         self._toolbox: Toolbox | None = None
         self._servers: list[ToolServer] = []
-        self._noted: set[str] = set()  # lines
+        self._printed: set[str] = set()  # notes
 
     def resolve(self, options: TurnOptions, doc: Document | None) -> Setup:
-        """Resolve the setup of a turn, and give the client its budget.
+        """Resolve the setup of a turn; print nothing, and send nothing.
 
-        Raises ConfigError and UsageError, whatever the question is. Notes the parameters that the
-        model does not accept, and tells the reporter the output form.
+        Raises ConfigError and UsageError, whatever the question is.
         """
         settings = self.settings
-        agent = with_tools(agent_of(settings, options, doc), options, settings, doc)
+        agent, notes = with_tools(agent_of(settings, options, doc), options, settings, doc)
         unknown = unknown_import(settings, doc)
         if unknown and agent.model and not (options.model or options.agent):
-            self._note_once(
+            notes.append(
                 f"{unknown}, which the import names, has no provider here: asking {agent.model}"
             )
         conflict = settings.agents.conflict(agent.name)
         if conflict:
-            self._note_once(conflict)
+            notes.append(conflict)
         output = output_of(settings, options, agent)
-        self.reporter.output = output.form
         if agent.model is None:
             raise self.no_model_error()
         servers = settings.tool_servers.select(agent.tools) if agent.tools else []
-        agent = self.prepared(agent)
+        agent = self.with_full_model(agent)
+        notes += self.adaptations(agent)
+
         fallbacks = []
         for name in agent.fallback:
             if name != agent.model:
                 fallbacks.append(agent._replace(model=name, params=params_for(name, agent)))
-        self.client.budget = None
-        if agent.max_cost is not None or settings.limits.per_day is not None:
-            from gptsh.turn.budget import budget_of
-
-            self.client.budget = budget_of(settings, agent.max_cost)
-        if self._sends:
-            self.client.connect_early(agent.model or "", agent.params)
-        setup = Setup(agent, output, servers=servers, fallbacks=tuple(fallbacks))
+        setup = Setup(
+            agent,
+            output,
+            servers=servers,
+            fallbacks=tuple(fallbacks),
+            notes=tuple(notes),
+        )
         return _with_router(setup) if fallbacks else setup
 
-    def prepared(self, agent: Agent) -> Agent:
-        """The agent with the full name of its model, which can be asked.
+    def begin_turn(self, setup: Setup) -> None:
+        """Print the notes of a setup, set the budget of its turn, and connect to its model."""
+        self.print_notes(setup.notes)
+        self.reporter.output = setup.output.form
+        agent = setup.agent
+        self.client.budget = None
+        if agent.max_cost is not None or self.settings.limits.per_day is not None:
+            from gptsh.turn.budget import budget_of
 
-        Notes what is not sent as the user asked. Raises ConfigError.
-        """
-        model = self.client.full_name(agent.model or "")
-        self.note_adaptations(model, agent.params, web=agent.web)
-        return agent._replace(model=model)
+            self.client.budget = budget_of(self.settings, agent.max_cost)
+        if self._sends:
+            self.client.connect_early(agent.model or "", agent.params)
 
-    def note_adaptations(self, model: str, params: Mapping[str, object], *, web: bool) -> None:
-        """Note once what a model is not sent as the user asked.
+    def with_full_model(self, agent: Agent) -> Agent:
+        """The agent with the full name of its model. Raises ConfigError."""
+        return agent._replace(model=self.client.full_name(agent.model or ""))
+
+    def adaptations(self, agent: Agent) -> list[str]:
+        """Notes on what an agent's model is not sent as the user asked.
 
         Raises ConfigError if the model cannot be asked.
         """
-        for words in self.client.prepare(model, params, web=web):
-            self._note_once(f"{model} {words}")
+        notes = self.client.prepare(agent.model or "", agent.params, web=agent.web)
+        return [f"{agent.model} {words}" for words in notes]
 
-    def _note_once(self, line: str) -> None:
-        if line not in self._noted:
-            self._noted.add(line)
-            stdio.note(line)
+    def print_notes(self, notes: Iterable[str]) -> None:
+        """Print the notes that were not printed yet: each turn of a conversation has the same."""
+        for line in notes:
+            if line not in self._printed:
+                self._printed.add(line)
+                stdio.note(line)
 
     def no_model_error(self) -> ConfigError:
         """The error if no model is configured; it lists the ways to choose one."""
@@ -189,8 +200,12 @@ class Engine:
             self._toolbox = None
 
 
+def _missing_server(err: GptshError) -> str:
+    return f"the session continues without some of its tools: {err}"
+
+
 def _note_missing_server(err: GptshError) -> None:
-    stdio.note(f"the session continues without some of its tools: {err}")
+    stdio.note(_missing_server(err))
 
 
 def _with_router(setup: Setup) -> Setup:
@@ -241,18 +256,29 @@ def output_of(settings: Settings, options: TurnOptions, agent: Agent) -> Output:
     )
 
 
-def with_tools(agent: Agent, options: TurnOptions, config: Settings, doc: Document | None) -> Agent:
-    """The agent with the tools of the options, else of the session, else its own."""
+def with_tools(
+    agent: Agent,
+    options: TurnOptions,
+    config: Settings,
+    doc: Document | None,
+) -> tuple[Agent, list[str]]:
+    """The agent with the tools of the options, else of the session, else its own.
+
+    Also return a note for each of the session's tool servers that the configuration lacks.
+    """
     if options.tools is not None:
-        return agent._replace(tools=options.tools)
-    names = None if doc is None or options.chooses_tools else doc["meta"].get("mcp_allowed_servers")
+        return agent._replace(tools=options.tools), []
+    if doc is None or options.chooses_tools:
+        return agent, []
+    names = doc["meta"].get("mcp_allowed_servers")
     if not isinstance(names, list):
-        return agent
+        return agent, []
     known_names = []
+    notes = []
     for name in names:
         try:
             if isinstance(name, str) and config.tool_servers.select([name]):
                 known_names.append(name)
         except ConfigError as err:
-            _note_missing_server(err)
-    return agent._replace(tools=tuple(known_names))
+            notes.append(_missing_server(err))
+    return agent._replace(tools=tuple(known_names)), notes

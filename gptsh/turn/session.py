@@ -110,6 +110,11 @@ class Session:
         """The reference for a command line: the id; the file name if that looks like an index."""
         return folders.ref_of(self.filename) if self.filename else self.doc["id"]
 
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether the last save has reached the disk; False before the first one."""
+        return self.save_attempted and self.is_saved
+
     def note_new_name(self) -> None:
         """Print a note if the turn begins a session for an ``@NAME``: the name may be misspelt."""
         if self.location is None or not self.location.startswith("@"):

@@ -267,7 +267,8 @@ class Turn:
         while err.may_fall_back and self._fallbacks and not is_begun:
             agent = self._fallbacks.pop(0)
             try:
-                setup = self._setup._replace(agent=self._engine.prepared(agent))
+                setup = self._setup._replace(agent=self._engine.with_full_model(agent))
+                self._engine.print_notes(self._engine.adaptations(setup.agent))
                 planner = self._new_planner(setup)
                 prompt = planner.plan(self._messages)
             except GptshError as unusable:
@@ -475,7 +476,7 @@ class Turn:
 
     def _show_rest(self, failure: BaseException | None) -> BaseException | None:
         """Show what of the answer is not shown yet, then the notes; return the first failure."""
-        screen, model, agent = self._screen, self._planner.model, self._setup.agent
+        screen = self._screen
         if isinstance(failure, (Interrupted, OSError)):
             screen.limit_waiting()
         if not isinstance(failure, OSError):
@@ -483,8 +484,8 @@ class Turn:
             deliver = partial(screen.deliver, self._text, self._sources, has_failed=has_failed)
             failure = screen.write_safely(deliver, failure)
         if failure is None:  # the server may have refused something that was then left out
-            self._engine.note_adaptations(model, agent.params, web=agent.web)
-        ending = self._engine.client.ending_note(model)
+            self._engine.print_notes(self._engine.adaptations(self._setup.agent))
+        ending = self._engine.client.ending_note(self._planner.model)
         if ending:
             self._notes.append(ending)
         not_offered = [*self._not_offered, *(self._approval.not_offered if self._approval else ())]

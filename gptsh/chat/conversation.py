@@ -357,7 +357,7 @@ class Conversation:
         session.begin(question, setup.agent, setup.output.form, options, engine.settings)
         tools = engine.running_tools(setup.servers)
         planner = Planner(engine, options, setup, session, tools, Screen(setup.output), [])
-        return setup, planner.plan(session.doc["messages"], dry=True)
+        return setup, planner.estimate(session.doc["messages"])
 
     def _drop_snapshot(self) -> None:
         self.options = self.options._replace(snapshot=None)

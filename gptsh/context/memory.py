@@ -92,7 +92,7 @@ def read_memory(agent: str) -> str:
     return _decoded(_read(memory_folder(agent) / _MEMORY))
 
 
-class NotedTexts:
+class RecordedTexts:
     """What is sent of an agent's memory and of the project's file in one session, and where.
 
     The session keeps each with the question with which it was new or had changed, so that it sends
@@ -110,8 +110,8 @@ class NotedTexts:
         # Ids of the questions whose texts are in the system prompt.
         self._at_start: dict[NotedKey, str] = {}
 
-    def note_changes(self) -> None:
-        """Note what has changed with a new question. Raises StoreError for what cannot be read."""
+    def record_changes(self) -> None:
+        """Record what has changed with a new question. Raises StoreError for what cannot be read."""
         messages = self._doc["messages"]
         for key in self._keys:
             if key == "memory":

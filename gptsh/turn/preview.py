@@ -148,8 +148,9 @@ def compact(
     if not turns.starts_of(messages):
         raise UsageError(f"session {doc['id']} has nothing to compact yet")
     applies = options.apply and not options.dry_run
-    compactor = planner.compactor(messages, dry=True)
-    current, compacted = compactor.current(), compactor.compact()
+    compactor = planner.estimating_compactor(messages)
+    current = compactor.current()
+    compacted = compactor.compact()
     if applies:
         if options.has_labels:  # saved even if the compaction fails
             session.save(fsync=True)

@@ -1,7 +1,7 @@
 """Plan a request: the system prompt, memory, and the messages that fit."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -25,9 +25,9 @@ from gptsh.turn.screen import Screen
 from gptsh.turn.session import Session
 
 if TYPE_CHECKING:
-    from gptsh.context.compaction import Compactor
-    from gptsh.context.memory import NotedTexts
-    from gptsh.core.document_types import Cuts
+    from gptsh.context.compaction import Compactor, Summarise
+    from gptsh.context.memory import RecordedTexts
+    from gptsh.core.document_types import ContextState, Cuts
     from gptsh.render.outline import PromptReport
     from gptsh.turn.small_model import Summariser
 
@@ -199,7 +199,7 @@ class Planner:
     """Makes the prompts of a turn for one model; adds the costs of its summaries to ``costs``.
 
     What changes from one prompt to the next has an owner each: the ``Estimator`` the window and how
-    tokens are counted, ``NotedTexts`` the memory and the project's file, ``exclusions`` what is left
+    tokens are counted, ``RecordedTexts`` the memory and the project's file, ``exclusions`` what is left
     out, the session its cuts and compactions.
     """
 
@@ -222,7 +222,7 @@ class Planner:
         self._target = engine.settings.providers.for_model(self.model)
         self.provider = self._target.provider
         self._tools = tools
-        self._noted: NotedTexts | None = None
+        self._recorded: RecordedTexts | None = None
         self._has_begun = False
         self._system: str | None = None
         self._estimator = Estimator(
@@ -247,18 +247,30 @@ class Planner:
 
     # ---- the prompts of a turn
 
-    def plan(self, messages: Sequence[Message], *, dry: bool = False) -> Prompt:
-        """Make the prompt of the next request.
+    def estimate(self, messages: Sequence[Message]) -> Prompt:
+        """Make a prompt that is not sent: save nothing, and ask for no summary.
 
-        ``dry``: save no new compaction, and put a placeholder where it needs a summary. Raises
-        TooLong, ToolServerError, UsageError if the model does not accept an attachment of the
-        question, and GptshError for a summary that failed.
+        A placeholder is where it needs one. Raises TooLong, ToolServerError, and UsageError if the
+        model does not accept an attachment of the question.
         """
         if not self._has_begun:
             self._begin(messages)
-        elif not dry and self._estimator.window is None:
+        prompt = self._choose(messages, self.estimating_compactor)
+        self._check_length(prompt, messages)
+        if prompt.is_new and self._options.dry_run:  # show it as it would be sent
+            self._move_texts_up(prompt)
+        return self._complete(prompt, messages)
+
+    def plan(self, messages: Sequence[Message]) -> Prompt:
+        """Make the prompt of the next request, and save its new compaction.
+
+        Raises as ``estimate``, and GptshError for a summary that failed.
+        """
+        if not self._has_begun:
+            self._begin(messages)
+        elif self._estimator.window is None:
             self._look_up_window(messages)  # the turn may have been too small for that until now
-        return self._finish(self._choose(messages, dry=dry), messages, dry=dry)
+        return self._finish(self._choose(messages, self.compactor), messages)
 
     def refit(self, refusal: TooLong, prompt: Prompt, messages: Sequence[Message]) -> Prompt | None:
         """Make a prompt for the window that a refusal names; None if there is none."""
@@ -272,25 +284,40 @@ class Planner:
         if self._options.truncate:
             self._truncate(messages, self._options.truncate)
         try:
-            return self._finish(self._choose(messages, reason=REFUSED), messages)
+            return self._finish(self._choose(messages, self.compactor, REFUSED), messages)
         except TooLong:
             return None
 
-    def compactor(self, messages: Sequence[Message], *, dry: bool = False) -> "Compactor":
-        """What compacts the session; ``dry``: with placeholders instead of new summaries."""
+    def compactor(self, messages: Sequence[Message]) -> "Compactor":
+        """What compacts the session, with summaries that the small model makes."""
+        return self._new_compactor(
+            messages, self._session.doc["context"], self._summariser.summarise
+        )
+
+    def estimating_compactor(self, messages: Sequence[Message]) -> "Compactor":
+        """What shows a compaction of the session, with placeholders for new summaries."""
+        from gptsh.turn.small_model import placeholder_summary
+
+        state = self._session.doc["context"]
+        summaries = [*state["summaries"]]  # the placeholders are not saved
+        summarise = partial(placeholder_summary, summaries)
+        return self._new_compactor(messages, {**state, "summaries": summaries}, summarise)
+
+    def _new_compactor(
+        self, messages: Sequence[Message], state: "ContextState", summarise: "Summarise"
+    ) -> "Compactor":
         from gptsh.context.compaction import Compactor
 
         if not self._has_begun:
             self._begin(messages)
-        state, summarise = self._session.doc["context"], self._summariser.summarise
-        if dry:
-            from gptsh.turn.small_model import placeholder_summary
-
-            state = {**state, "summaries": [*state["summaries"]]}
-            summarise = partial(placeholder_summary, state["summaries"])
-        sent = self._sendable(messages, state["cuts"])
-        note_failure = self._summariser.note_failure
-        return Compactor(sent, state, self._draft, self._estimator, summarise, note_failure)
+        return Compactor(
+            self._sendable(messages, state["cuts"]),
+            state,
+            self._draft,
+            self._estimator,
+            summarise,
+            self._summariser.note_failure,
+        )
 
     def save_compaction(self, prompt: Prompt, messages: Sequence[Message]) -> None:
         """Save a new compaction of these messages, with a snapshot of the session before it."""
@@ -349,24 +376,24 @@ class Planner:
         self.exclusions.find_in(messages)
         # An empty system prompt has neither memory nor project's file.
         if self.agent.system != "" and (self.agent.memory or self.agent.project_file):
-            self._note_texts()
+            self._record_texts()
         self._build_texts()
         self._look_up_window(messages)
-        if self._noted:  # a small window has room for a part of a memory only
+        if self._recorded:  # a small window has room for a part of a memory only
             self._build_texts()
         if self._options.truncate:
             self._truncate(messages, self._options.truncate)
 
-    def _note_texts(self) -> None:
-        """Note memory and project's file if they have changed."""
-        from gptsh.context.memory import NotedTexts
+    def _record_texts(self) -> None:
+        """Record memory and project's file in the session if they have changed."""
+        from gptsh.context.memory import RecordedTexts
 
-        self._noted = NotedTexts(self.agent, self._session.doc)
+        self._recorded = RecordedTexts(self.agent, self._session.doc)
         try:
-            self._noted.note_changes()
+            self._recorded.record_changes()
         except StoreError as err:
             stdio.note(str(err))
-        self._noted.move_up(self._session.doc["context"].get("compaction"))
+        self._recorded.move_up(self._session.doc["context"].get("compaction"))
 
     def _build_texts(self) -> None:
         """Build the texts beside the messages, and count with them from now on.
@@ -375,8 +402,8 @@ class Planner:
         prompt; if it is unknown, both.
         """
         system, schema = self.agent.system, None
-        if self._noted:
-            system = self._noted.in_system_prompt(system, self._estimator.window)
+        if self._recorded:
+            system = self._recorded.in_system_prompt(system, self._estimator.window)
         if self.output.schema:
             from gptsh.context.answer_schema import system_with_schema
 
@@ -414,7 +441,7 @@ class Planner:
         budget = self._estimator.budget
         if budget.whole is None:  # the server may refuse the prompt, and name its window
             return
-        prompt = self._choose(messages, dry=True)
+        prompt = self._choose(messages, self.estimating_compactor)
         if prompt.fits and not prompt.omitted["questions"] and not prompt.is_new:
             return
         from gptsh.turn.shortening import Truncation
@@ -440,8 +467,8 @@ class Planner:
             sendable.as_sent(message, exclusions.kinds, cuts.get(message["id"], ()))
             for message in messages
         ]
-        if self._noted:
-            sent = self._noted.in_questions(sent, self._estimator.window)
+        if self._recorded:
+            sent = self._recorded.in_questions(sent, self._estimator.window)
         return make_sendable(sent)
 
     def _whole(self, messages: Sequence[Message]) -> Prompt:
@@ -455,7 +482,10 @@ class Planner:
         return self._estimator.counted(self._draft.with_messages(self._sendable(messages, cuts)))
 
     def _choose(
-        self, messages: Sequence[Message], *, dry: bool = False, reason: str = AUTO
+        self,
+        messages: Sequence[Message],
+        compactor_of: "Callable[[Sequence[Message]], Compactor]",
+        reason: str = AUTO,
     ) -> Prompt:
         """Choose what is sent: all messages if they fit, else a compaction."""
         if not self._session.doc["context"].get("compaction") and not self._options.compact:
@@ -463,8 +493,12 @@ class Planner:
             threshold = whole.budget.threshold
             if threshold is None or whole.message_tokens <= threshold or not self.rules.compact:
                 return whole
-        compactor = self.compactor(messages, dry=dry)
-        return (self._options.compact and compactor.compact()) or compactor.choose(reason)
+        compactor = compactor_of(messages)
+        if self._options.compact:
+            compacted = compactor.compact()
+            if compacted:
+                return compacted
+        return compactor.choose(reason)
 
     @cached_property
     def _summariser(self) -> "Summariser":
@@ -481,34 +515,41 @@ class Planner:
             fsync=fsync,
         )
 
-    def _finish(self, prompt: Prompt, messages: Sequence[Message], *, dry: bool = False) -> Prompt:
+    def _finish(self, prompt: Prompt, messages: Sequence[Message]) -> Prompt:
         """Complete a request, and save its new compaction. Raises TooLong before saving."""
-        budget, tokens = prompt.budget, prompt.tokens
-        if not prompt.fits:
-            reserved = f"of {budget.window:,}, {budget.reserve:,} reserved for the answer"
-            error = f"the prompt takes about {tokens:,} tokens and the window has room for"
-            raise TooLong(
-                f"{error} {budget.whole:,} ({reserved})", self._advice_on_length(messages)
-            )
-        if prompt.is_new and not dry and not self._options.dry_run:
+        self._check_length(prompt, messages)
+        if prompt.is_new:
             self.save_compaction(prompt, messages)
-        # Only a compaction that is made changes the beginning of the prompt.
-        if prompt.is_new and self._noted and (self._options.dry_run or not dry):
-            self._noted.move_up(prompt.compaction)
+            self._move_texts_up(prompt)
+        return self._complete(prompt, messages)
+
+    def _check_length(self, prompt: Prompt, messages: Sequence[Message]) -> None:
+        if prompt.fits:
+            return
+        budget = prompt.budget
+        problem = f"the prompt takes about {prompt.tokens:,} tokens"
+        limit = f"the window has room for {budget.whole:,}"
+        reserved = f"of {budget.window:,}, {budget.reserve:,} reserved for the answer"
+        raise TooLong(f"{problem} and {limit} ({reserved})", self._advice_on_length(messages))
+
+    def _move_texts_up(self, prompt: Prompt) -> None:
+        """Put changed memory into the system prompt: a new compaction changes the beginning."""
+        if self._recorded:
+            self._recorded.move_up(prompt.compaction)
             self._build_texts()
 
+    def _complete(self, prompt: Prompt, messages: Sequence[Message]) -> Prompt:
+        """The prompt with its whole request."""
+        budget = prompt.budget
         # A server that loads a model must know the tokens of prompt and answer together.
         answer_tokens = budget.reserve
         if self._estimator.max_tokens is None:
             answer_tokens = min(answer_tokens, _TYPICAL_ANSWER)
         answers = [message for message in messages if message["role"] == "assistant"]
         full_window = filled_window(answers[-1]) if answers else None  # the next needs more
-        request = self._draft.request._replace(
-            messages=build_messages(
-                prompt.request.messages, self._system, self.provider, self.model
-            ),
-            tokens=max(prompt.at_most, full_window or 0) + answer_tokens,
-        )
+        sent = build_messages(prompt.request.messages, self._system, self.provider, self.model)
+        tokens = max(prompt.at_most, full_window or 0) + answer_tokens
+        request = self._draft.request._replace(messages=sent, tokens=tokens)
         return prompt._replace(request=request)
 
 

@@ -126,7 +126,7 @@ class Turn:
             try:
                 self._planner = self._new_planner(self._setup)
                 # Too long is exit 6 here, before anything is saved.
-                self.prompt = self._planner.plan(self._messages, dry=True)
+                self.prompt = self._planner.estimate(self._messages)
             except (ToolServerError, Interrupted) as err:
                 if servers:  # starting them may have taken long
                     self._save_question(err)

@@ -27,16 +27,14 @@ if TYPE_CHECKING:
 class Session:
     """A session: its document, and where it is. A turn begins in it, and saves it as it proceeds.
 
-    ``stored`` and ``doc`` are its document; the first is None, and the second not set, until a new
-    session has its first turn. ``location`` is its ``filename``, or the ``@NAME`` that the first
-    save creates. ``given_ref`` is what the user called it; None for a new one.
+    ``stored`` is its document, None until a new session has its first turn. ``location`` is the
+    name of its file, or the ``@NAME`` that the first save creates; None before the first save.
+    ``given_ref`` is what the user called it; None for a new one.
 
     If the store cannot be written, the user gets a note and an exit code, and still the answer:
     ``failure`` is that of the last save. ``pending_events`` are emitted once the session is on
     disk.
     """
-
-    doc: Document
 
     def __init__(
         self,
@@ -45,23 +43,18 @@ class Session:
         given_ref: str | None = None,
     ) -> None:
         self.stored = stored
-        if stored is not None:
-            self.doc = stored
         self.location = location
-        is_file = location is not None and not location.startswith("@")
-        self.filename = location if is_file else None
         self.given_ref = given_ref
-        self.is_saved = False  # whether the last save reached the disk; before it, whether it may
-        self._has_question = False  # on disk
         self.failure: StoreError | None = None
         self.pending_events: list[SessionEvent] = []
         self.emit: Callable[..., object] = lambda _kind, **_fields: None
         self.save_attempted = False
+        self._was_saved = False  # at least once: the question is on disk
         self._noted_failure = False
         self._notes: set[str] = set()  # of saves
         self._options = TurnOptions()
         self._name: str | None = None  # that the next save gives it
-        self._saves = False
+        self._saves = False  # not with --no-save or --dry-run
         # Whether saving replaces the file's agent with this document's.
         self._takes_agent = False
         self._max_snapshots = 0
@@ -106,6 +99,24 @@ class Session:
         return Session(self.stored, self.location, self.given_ref)
 
     @property
+    def doc(self) -> Document:
+        """The document of a session that is stored, or has begun a turn."""
+        assert self.stored is not None
+        return self.stored
+
+    @property
+    def filename(self) -> str | None:
+        """The name of the session's file; None if it has none yet."""
+        if self.location is None or self.location.startswith("@"):
+            return None
+        return self.location
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the last save reached the disk; before the first one, whether it may."""
+        return self._saves and self.failure is None
+
+    @property
     def ref(self) -> str:
         """The reference for a command line: the id; the file name if that looks like an index."""
         return folders.ref_of(self.filename) if self.filename else self.doc["id"]
@@ -143,7 +154,7 @@ class Session:
             cwd = os.getcwd()
         except FileNotFoundError:
             cwd = None
-        self.stored = self.doc = self._document_for(agent, output, cwd, settings)
+        self.stored = self._document_for(agent, output, cwd, settings)
         if document.is_unsaved(self.doc):
             self.pending_events.append(("session_created", {"session": self.doc["id"]}))
         point = folders.split_ref(self.given_ref)[1] if self.given_ref else None
@@ -212,7 +223,6 @@ class Session:
         self._options = options
         self._name = options.name
         self._saves = options.saves(settings) and not options.dry_run
-        self.is_saved = self._saves  # so far nothing has failed
         self._takes_agent = takes_agent and not options.compact
         self._max_snapshots = settings.context.snapshots
         tags = self.stored["meta"]["tags"] if self.stored else ()
@@ -244,13 +254,12 @@ class Session:
             try:
                 self._write(fsync=fsync)
                 self.failure = None
-                self.is_saved = self._has_question = True
+                self._was_saved = True
                 for kind, fields in self.pending_events:
                     self.emit(kind, **fields)
                 self.pending_events.clear()
             except (StoreError, BadSession) as err:
                 self.failure = err if isinstance(err, StoreError) else StoreError(str(err))
-                self.is_saved = False
                 if not self._noted_failure and (fsync or not isinstance(err, StoreBusy)):
                     self._noted_failure = True
                     stdio.note(str(err))
@@ -278,7 +287,8 @@ class Session:
             fsync=fsync,
             note=self._note_once,
         )
-        filename = self.filename = self.location = os.path.basename(path)
+        filename = os.path.basename(path)
+        self.location = filename
         if self._name:
             before = folders.filename_of_name(self._name)
             sessions.name_session(self._name, filename, fsync=fsync)
@@ -346,9 +356,9 @@ class Session:
                 return f"the {kept} is kept: /retry {goes_on}"
             return f"the {kept} is kept" if is_partial else ""
         if not (self.is_saved and self.filename):
-            if not (self._saves and self.failure):
+            if self.failure is None:
                 return ""
-            if self._has_question:
+            if self._was_saved:
                 return f"only the question is saved: 'gptsh -s {self.ref}' asks it again"
             return "nothing of this turn is saved: ask again"
         if goes_on:

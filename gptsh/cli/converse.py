@@ -32,7 +32,8 @@ def converse(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> in
     with Interrupts(None, in_conversation=True) as interrupts:
         check_labels(flags, config)
         chat.begin(session_ref(flags, config))
-        first, words = None, " ".join(flags.prompt)
+        first = None
+        words = " ".join(flags.prompt)
         if flags.prompt or flags.file or not stdio.is_terminal(sys.stdin):
             files = None
             if paths or pipe_at is not None:

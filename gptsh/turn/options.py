@@ -217,7 +217,8 @@ def set_small_model(settings: Settings, agent: Agent) -> str | None:
 
 def stored_agent(doc: Document) -> Agent:
     """Return the agent that a session used last; its model is None if the session names none."""
-    info, provider = doc["agent"], doc["provider"].get("name")
+    info = doc["agent"]
+    provider = doc["provider"].get("name")
     return Agent(
         info.get("name") or "default",
         model=full_name(info.get("model") or None, provider),  # gptsh-cli 0.8 stored bare names

@@ -50,7 +50,8 @@ def facts_of(engine: Engine, prompt: Prompt) -> Iterator[str]:
 
     On a terminal with colours only those that say something.
     """
-    request, tokens = prompt.request, prompt.tokens
+    request = prompt.request
+    tokens = prompt.tokens
     is_brief = stdio.shows_colors(stdio.stdout())
     yield from context_lines(
         engine.client.api(request), report_of(prompt), request, is_brief=is_brief
@@ -61,7 +62,8 @@ def facts_of(engine: Engine, prompt: Prompt) -> Iterator[str]:
         usage = usage_from(counts, request.params.get("service_tier"))
         return cost_of(engine.settings, request.model, usage)
 
-    price_in, with_answer = price(0), price(_PRICED)
+    price_in = price(0)
+    with_answer = price(_PRICED)
     if price_in is None or with_answer is None:
         if not is_brief:
             yield "price       unknown"
@@ -73,7 +75,8 @@ def facts_of(engine: Engine, prompt: Prompt) -> Iterator[str]:
 def request_of(client: Client, prompt: Prompt) -> JsonObject:
     """A request as it would be sent, with masked keys, and the context report of its plan."""
     request = prompt.request
-    api, preview = client.api(request), client.preview(request)
+    api = client.api(request)
+    preview = client.preview(request)
     return {"model": request.model, "api": api, **preview, "context": report_of(prompt)}
 
 

@@ -53,7 +53,8 @@ class Exclusions:
         self.kinds: frozenset[Kind] = frozenset()
         self.filtered: Collection[str] = ()
         self.refused: set[str] = set()  # digests of images
-        self._client, self._model = client, model
+        self._client = client
+        self._model = model
         self._question_id: str | None = None
         self._to_remember: set[str] = set()
 
@@ -80,7 +81,8 @@ class Exclusions:
 
         A note says how many are not sent, including those that its API cannot carry.
         """
-        model, left_out = self._model, []
+        model = self._model
+        left_out = []
         kinds = {media.kind for *_, media in attachments}
         self.kinds = frozenset(k for k in kinds if self._client.can(model, ABILITIES[k]) is False)
         for message, part, media in attachments:
@@ -213,11 +215,16 @@ class Planner:
         screen: Screen,
         costs: list[float | None],
     ) -> None:
-        self.agent, self.output = setup.agent, setup.output
-        self.model, self.rules = setup.agent.model or "", engine.settings.context
+        self.agent = setup.agent
+        self.output = setup.output
+        self.model = setup.agent.model or ""
+        self.rules = engine.settings.context
         self._costs = costs
         self.exclusions = Exclusions(engine.client, self.model)
-        self._engine, self._screen, self._options, self._session = engine, screen, options, session
+        self._engine = engine
+        self._screen = screen
+        self._options = options
+        self._session = session
         self._client = engine.client
         self._target = engine.settings.providers.for_model(self.model)
         self.provider = self._target.provider
@@ -401,13 +408,15 @@ class Planner:
         The schema is a field of the request if the model accepts that, else words in the system
         prompt; if it is unknown, both.
         """
-        system, schema = self.agent.system, None
+        system = self.agent.system
+        schema = None
         if self._recorded:
             system = self._recorded.in_system_prompt(system, self._estimator.window)
         if self.output.schema:
             from gptsh.context.answer_schema import system_with_schema
 
-            target, wanted = self._target, self.output.schema.schema
+            target = self._target
+            wanted = self.output.schema.schema
             # Ollama accepts a schema for every model, but the model does not see it.
             accepts = None
             if target.api != "ollama":
@@ -426,7 +435,8 @@ class Planner:
 
     def _look_up_window(self, messages: Sequence[Message]) -> None:
         """Look up the model's window; for a prompt that fits any model only if the user sees it."""
-        size, answer_tokens = self._whole(messages).tokens, self._estimator.max_tokens
+        size = self._whole(messages).tokens
+        answer_tokens = self._estimator.max_tokens
         if answer_tokens is None:
             answer_tokens = size // 3
         asks_server = size > _FITS_ANY_MODEL or self._options.truncate is not None
@@ -504,7 +514,8 @@ class Planner:
     def _summariser(self) -> "Summariser":
         from gptsh.turn.small_model import Summariser
 
-        engine, fsync = self._engine, self._options.compact
+        engine = self._engine
+        fsync = self._options.compact
         return Summariser(
             engine.settings,
             engine.client,

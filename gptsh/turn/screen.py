@@ -131,7 +131,8 @@ class Screen:
     @cached_property
     def writer(self) -> Writer:
         """The writer of the answer, created on first use."""
-        output, out = self._output, self._out
+        output = self._output
+        out = self._out
         err_on_terminal = stdio.is_terminal(sys.stderr)
         reasoning = ReasoningStream(
             self._err if output.reasoning and output.form != "jsonl" else None,

@@ -346,11 +346,14 @@ class Session:
         """
         is_partial = message is not None and answer_error(message) is not None
         if message is None or is_empty(message):
-            kept, goes_on = "question", "asks it again"
+            kept = "question"
+            goes_on = "asks it again"
         elif message.get("tool_calls"):
-            kept, goes_on = "partial answer", "continues it"
+            kept = "partial answer"
+            goes_on = "continues it"
         else:
-            kept, goes_on = "partial answer" if is_partial else "answer", ""
+            kept = "partial answer" if is_partial else "answer"
+            goes_on = ""
         if self._options.interactive:
             if goes_on:
                 return f"the {kept} is kept: /retry {goes_on}"

@@ -101,7 +101,10 @@ class Truncation:
     """
 
     def __init__(self, session: Session, end: str, plan: Plan, scale: float) -> None:
-        self._session, self._end, self._plan, self._scale = session, end, plan, scale
+        self._session = session
+        self._end = end
+        self._plan = plan
+        self._scale = scale
 
     def cut_to_fit(
         self,
@@ -148,7 +151,8 @@ class Truncation:
         for message in texts_of:
             parts = parts_of(message)
             for at, start, stop in (cuts or {}).get(message["id"], ()):
-                source, text = parts[at]["source"], parts[at]["text"]
+                source = parts[at]["source"]
+                text = parts[at]["text"]
                 cut = f"{stop - start:,} of {len(text):,} characters cut from its {self._end}"
                 stdio.note(f"{source}: {cut}")
 

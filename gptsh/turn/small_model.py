@@ -55,8 +55,13 @@ class Summariser:
         *,
         fsync: bool,
     ) -> None:
-        self._settings, self._client, self._agent = config, client, agent
-        self._session, self._screen, self._costs, self._fsync = session, screen, costs, fsync
+        self._settings = config
+        self._client = client
+        self._agent = agent
+        self._session = session
+        self._screen = screen
+        self._costs = costs
+        self._fsync = fsync
         self._calls_left = _MAX_SUMMARY_CALLS
 
     def summarise(
@@ -167,8 +172,11 @@ class Consolidation:
 
     def __init__(self, config: Settings, client: Client, interrupts: Interrupts) -> None:
         self.interrupted: Interrupted | None = None
-        self.exit_code, self.is_over = 0, False
-        self.settings, self._client, self._interrupts = config, client, interrupts
+        self.exit_code = 0
+        self.is_over = False
+        self.settings = config
+        self._client = client
+        self._interrupts = interrupts
         client.deadline = interrupts.deadline
 
     def agent_of(self, doc: Document) -> Agent:
@@ -182,7 +190,8 @@ class Consolidation:
         Returns a signal other than Ctrl-C that interrupted it. Ctrl-C skips it, a failure is a
         note, and nothing happens while another process writes this memory.
         """
-        agent, rules = self.agent_of(session.doc), self.settings.context
+        agent = self.agent_of(session.doc)
+        rules = self.settings.context
         if not (has_memory(agent) and memory.due_messages(session.doc, rules)):
             return None
         self._interrupts.restart_deadline(_TURN_LIMIT)
@@ -217,14 +226,17 @@ class Consolidation:
         try:
             self._interrupts.check()
             doc = sessions.load_session(filename)
-            agent, select = self.agent_of(doc), memory.pending_messages
+            agent = self.agent_of(doc)
+            select = memory.pending_messages
             if has_memory(agent) and select(doc):
                 while (
                     count := self._consolidate_part(filename, agent, select, wait=_LOCK_TIMEOUT)
                 ) is not None:
                     result["messages"] += count
         except Interrupted as interrupted:
-            self.interrupted, self.is_over, err = interrupted, True, as_error(interrupted)
+            self.interrupted = interrupted
+            self.is_over = True
+            err = as_error(interrupted)
             result["error"] = structured.error(str(err), err.hint, err.exit_code)
         except GptshError as err:
             self.exit_code = self.exit_code or err.exit_code

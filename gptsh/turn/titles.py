@@ -106,7 +106,8 @@ class Title:
 
         Every part of an answer calls this; only the first call has an effect.
         """
-        session, engine = self._session, self._engine
+        session = self._session
+        engine = self._engine
         if self._has_begun or session.filename is None:
             return
         self._has_begun = True
@@ -132,7 +133,8 @@ class Title:
 
         Leave a late one to the background process.
         """
-        session, thread = self._session, self._thread
+        session = self._session
+        thread = self._thread
         if thread and (thread.is_alive() or thread.title is not None):
             is_late = thread.title is None  # from here on: it may arrive during the save
             is_saved = session.save_change(partial(thread.record, is_late=is_late))

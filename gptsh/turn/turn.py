@@ -118,7 +118,9 @@ class Turn:
         Raises GptshError for every other failure, Interrupted for a signal or the deadline. Saves
         nothing if the session does not fit the window and cannot be compacted.
         """
-        engine, session, interrupts = self._engine, self.session, self._interrupts
+        engine = self._engine
+        session = self.session
+        interrupts = self._interrupts
         engine.client.deadline = interrupts.deadline
         is_new = document.is_unsaved(session.doc)
         servers = self._setup.servers
@@ -170,7 +172,8 @@ class Turn:
         ``_run_tools``. Raises the failure or signal that ended the turn. A reader that left early
         is not a failure.
         """
-        session, output = self.session, self._setup.output
+        session = self.session
+        output = self._setup.output
         session.emit = self._screen.writer.emit
         if self._tools:
             from gptsh.turn.approval import Approval
@@ -311,7 +314,8 @@ class Turn:
 
         Raises GptshError for an answer that is incomplete or empty, and what ended it early.
         """
-        client, planner = self._engine.client, self._planner
+        client = self._engine.client
+        planner = self._planner
         target = self._engine.settings.providers.for_model(planner.model)
         answer = Answer()
         partial_reason: str | None = "error"  # None: the server has completed the answer
@@ -367,14 +371,16 @@ class Turn:
         """The error of an empty answer; where the window is unknown, the prompt may be too long."""
         if prompt.budget.window is not None:
             return err
-        model, provider = self._planner.model, self._planner.provider
+        model = self._planner.model
+        provider = self._planner.provider
         problem = f"{model} answered nothing to a prompt of about {prompt.tokens:,} tokens"
         advice = f"if that is too long for it, set context_window under [providers.{provider}]"
         return NoAnswer(f"{problem}, and its window is not known", advice, detail=err.detail)
 
     def _explain_wait(self, spinner: "Spinner") -> None:
         """In a thread: let the spinner show that a self-hosted server is loading its model."""
-        model, provider = self._planner.model, self._planner.provider
+        model = self._planner.model
+        provider = self._planner.provider
         while spinner.still_waits(_STATE_PERIOD):
             state = self._engine.client.model_lists.state(model)
             if state is None:
@@ -399,7 +405,8 @@ class Turn:
 
     def _save_answer(self, message: Message, prompt: Prompt) -> None:
         """Save an answer, complete or partial, with its agent, model, provider and cost."""
-        session, planner = self.session, self._planner
+        session = self.session
+        planner = self._planner
         planner.exclusions.remember()
         usage = message.get("usage")
         message["agent"] = planner.agent.name
@@ -451,7 +458,8 @@ class Turn:
 
         Return the first failure.
         """
-        screen, approval = self._screen, self._approval
+        screen = self._screen
+        approval = self._approval
         failure = self._show_rest(failure)
         self._title.end(has_answer=self._last_answer is not None)
         if failure is None and approval and approval.denied:
@@ -511,7 +519,8 @@ class Turn:
         """The JSON object of ``-o json``."""
         from gptsh.render import structured
 
-        session, planner = self.session, self._planner
+        session = self.session
+        planner = self._planner
         message: Mapping[str, object] = self._last_answer or {}
         error = None
         cause = failure or session.failure

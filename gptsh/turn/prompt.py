@@ -226,8 +226,8 @@ class Planner:
         self._options = options
         self._session = session
         self._client = engine.client
-        self._target = engine.settings.providers.for_model(self.model)
-        self.provider = self._target.provider
+        self.target = engine.settings.providers.for_model(self.model)
+        self.provider = self.target.provider
         self._tools = tools
         self._recorded: RecordedTexts | None = None
         self._has_begun = False
@@ -238,7 +238,7 @@ class Planner:
             self.rules,
             _max_tokens(self.agent.params),
             lambda: self._sendable(session.doc["messages"], session.doc["context"]["cuts"]),
-            is_ollama=self._target.api == "ollama",
+            is_ollama=self.target.api == "ollama",
         )
         self._draft = Prompt(
             Request(
@@ -415,7 +415,7 @@ class Planner:
         if self.output.schema:
             from gptsh.context.answer_schema import system_with_schema
 
-            target = self._target
+            target = self.target
             wanted = self.output.schema.schema
             # Ollama accepts a schema for every model, but the model does not see it.
             accepts = None
@@ -441,7 +441,7 @@ class Planner:
             answer_tokens = size // 3
         asks_server = size > _FITS_ANY_MODEL or self._options.truncate is not None
         is_shown = self._options.dry_run or self.output.is_structured
-        window = self._target.account.context_window
+        window = self.target.account.context_window
         if asks_server or size + answer_tokens > _FITS_ANY_MODEL or is_shown:
             window = self._client.windows.of(self.model, ask=asks_server)
         self._estimator.window = window

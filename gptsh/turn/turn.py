@@ -314,20 +314,12 @@ class Turn:
 
         Raises GptshError for an answer that is incomplete or empty, and what ended it early.
         """
-        client = self._engine.client
-        planner = self._planner
-        target = self._engine.settings.providers.for_model(planner.model)
         answer = Answer()
         partial_reason: str | None = "error"  # None: the server has completed the answer
         message: Message | None = None
         self.prompt = prompt
         try:
-            with self._screen.spinning(planner.model) as spinner:
-                if spinner.is_visible and target.is_self_hosted:
-                    explain = partial(self._explain_wait, spinner)
-                    threading.Thread(target=explain, daemon=True).start()
-                begin_title = partial(self._title.begin, self._setup.agent)
-                self._screen.show(client.ask(prompt.request, answer), answer, begin_title)
+            self._show_while_arriving(prompt.request, answer)
             partial_reason = None
         except NoAnswer as err:
             raise self._explain_silence(err, prompt) from None
@@ -341,28 +333,38 @@ class Turn:
         except (Interrupted, OSError) as err:  # a signal, the deadline, a reader that left
             self._interrupts.cancel_deadline()
             by_deadline = isinstance(err, Interrupted) and err.by_deadline
-            self._timed_out = by_deadline and answer.finished
+            partial_reason = "timeout" if by_deadline else "interrupted"
             if answer.finished:
                 partial_reason = None
-            else:
-                partial_reason = "timeout" if by_deadline else "interrupted"
+            self._timed_out = by_deadline and answer.finished
             if not self._timed_out:  # else only the usage is missing
                 raise
         finally:
+            # What has arrived is saved whatever happens, and a second signal waits for that.
             with self._interrupts.shielded():
                 message = answer.message(partial_reason)
                 if message is not None:
                     self._save_answer(message, prompt)
         self._screen.close_answer()
         if message is not None and not calls_to_run(message, prompt.request):
-            self._check_answer(message, reads_think_tags=target.reads_think_tags)
+            self._check_answer(message)
 
-    def _check_answer(self, answer: Message, *, reads_think_tags: bool) -> None:
+    def _show_while_arriving(self, request: Request, answer: Answer) -> None:
+        """Send a request, and show its answer and collect it in ``answer``."""
+        planner = self._planner
+        with self._screen.spinning(planner.model) as spinner:
+            if spinner.is_visible and planner.target.is_self_hosted:
+                explain = partial(self._explain_wait, spinner)
+                threading.Thread(target=explain, daemon=True).start()
+            events = self._engine.client.ask(request, answer)
+            self._screen.show(events, answer, partial(self._title.begin, self._setup.agent))
+
+    def _check_answer(self, answer: Message) -> None:
         """Raise GptshError for an answer that is cut off, refused or empty."""
         failure = answer_error(answer)
         if failure:
             raise failure
-        if reads_think_tags and is_open(text_of(answer)):
+        if self._planner.target.reads_think_tags and is_open(text_of(answer)):
             raise Incomplete("the answer is incomplete: its reasoning has no end")
         for call in answer.get("tool_calls") or ():
             self._not_offered.append(str(call["function"].get("name")))

@@ -67,7 +67,9 @@ def with_picked_session(flags: Flags) -> Flags | None:
     if named:
         flags = flags.changed(prompt=flags.prompt[1:])
     asks = flags.prompt or flags.file or flags.has_labels or set(NOT_INTERACTIVE) & set(flags.given)
-    is_interactive = flags.interactive or (not asks and stdio.is_terminal(sys.stdin))
+    is_interactive = flags.interactive
+    if not asks and stdio.is_terminal(sys.stdin):
+        is_interactive = True
     if is_interactive:
         check_stdout(flags)
     if named:

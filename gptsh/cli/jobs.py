@@ -26,13 +26,20 @@ def filters_of(flags: Flags) -> "Filters":
 
     since = since_of(flags.since) if flags.since is not None else None
     return Filters(
-        flags.agent, flags.model, flags.tag, flags.here, flags.archived, flags.limit, since
+        flags.agent,
+        flags.model,
+        tags=flags.tag,
+        here=flags.here,
+        archived=flags.archived,
+        limit=flags.limit,
+        since=since,
     )
 
 
 def refuse_filters(flags: Flags, named_by: str) -> None:
     """Raise UsageError if the command line chooses among sessions; ``named_by`` names one."""
-    if chosen := chosen_filters(flags):
+    chosen = chosen_filters(flags)
+    if chosen:
         problem = f"{chosen[0]} chooses among sessions, and {named_by} names one"
         raise UsageError(problem, "leave one of them out")
 
@@ -50,8 +57,12 @@ _AGES = "12h, 30d, 2w or 1y"
 def moment_before(age: str) -> datetime | None:
     """The time ``12h``, ``30d``, ``2w`` or ``1y`` ago, at most a century; None for another form."""
     match = re.fullmatch("([0-9]{1,6})([hdwy])", age)
-    hours = int(match[1]) * _HOURS[match[2]] if match else 0
-    return datetime.now(UTC) - timedelta(hours=hours) if 0 < hours <= 100 * _HOURS["y"] else None
+    if match is None:
+        return None
+    hours = int(match[1]) * _HOURS[match[2]]
+    if not 0 < hours <= 100 * _HOURS["y"]:
+        return None
+    return datetime.now(UTC) - timedelta(hours=hours)
 
 
 def older_than(age: str) -> datetime:
@@ -68,11 +79,14 @@ def since_of(value: str) -> datetime:
 
     Raises UsageError.
     """
-    if begin := moment_before(value):
+    begin = moment_before(value)
+    if begin:
         return begin
     try:
-        today = date.today()
-        day = today - timedelta(_DAYS[value]) if value in _DAYS else date.fromisoformat(value)
+        if value in _DAYS:
+            day = date.today() - timedelta(_DAYS[value])
+        else:
+            day = date.fromisoformat(value)
         return datetime.combine(day, time()).astimezone()
     except (ValueError, OverflowError, OSError) as err:
         forms = f"an age such as {_AGES}, or a day: 2026-11-01, today or yesterday"
@@ -116,7 +130,8 @@ def chosen_tools(flags: Flags) -> tuple[str, ...] | None:
         return ()
     if flags.tools is None:
         return None
-    return tuple(filter(None, map(str.strip, flags.tools.split(","))))
+    names = [name.strip() for name in flags.tools.split(",")]
+    return tuple(name for name in names if name)
 
 
 def turn_options(flags: Flags, config: "Settings") -> "TurnOptions":

@@ -863,6 +863,13 @@ def test_a_summary_made_between_rounds_of_tools_serves_the_next_run(
 # ---- by hand
 
 
+def test_compact_alone_reads_no_pipe(long_home: Home) -> None:
+    shown = long_home.run("-s", "0", "--compact", stdin="not a prompt")
+    assert shown.code == 0
+    assert shown.stderr == ""
+    assert "strategy" in shown.stdout
+
+
 def test_compact_shows_what_would_be_shorter(long_home: Home, talker: Talker) -> None:
     before = long_home.files()[0].read_bytes()
     shown = long_home.run("-s", "0", "--compact")

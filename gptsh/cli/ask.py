@@ -62,6 +62,8 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         setup = None
         if flags.retry or sources.promise_question(options, session):
             # An error of the options comes before the pipe is read: nobody can pipe it in twice.
+            if flags.snapshot is not None:
+                check_snapshot(flags.snapshot, session.stored)
             setup = _begin_turn(engine, options, session)
         if not flags.retry:
             agent = setup.agent if setup else agent_of(config, options, session.stored)
@@ -270,8 +272,6 @@ def _check_options(flags: Flags, config: Settings, session: Session) -> None:
         raise UsageError("--apply needs --compact")
     if flags.block and flags.block.isdecimal() and not int(flags.block[:9]):
         raise UsageError("--block 0", "code blocks are numbered from 1")
-    if flags.snapshot is not None:
-        check_snapshot(flags.snapshot, session.stored)
     if not flags.compact:
         return
     if session.stored is None:

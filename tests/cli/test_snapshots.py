@@ -84,7 +84,7 @@ REFUSED = [
     (["-s", "0", "--snapshot", "a" * 65], "at most 64 characters"),
     (["-s", "0", "--snapshot", "auto-7", "hi"], "automatic"),
     (["--snapshot", "a", "hi"], "has no messages"),
-    (["--snapshot", "a"], "a new session has no messages"),
+    (["--snapshot", "a"], "no prompt"),
     (["-s", "0@1", "--snapshot", "a"], "a point cannot be labelled"),
     (["-s", "0", "--no-save", "--snapshot", "a"], "save"),
     (["-s", "0@nothing", "hi"], "no snapshot of this name"),

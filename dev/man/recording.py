@@ -140,7 +140,7 @@ def _first_steps(tape: Recorder, model: ModelServer) -> None:
     tape.enter("gptsh --init", r"Provider \[openai\]: *$")
     tape.enter("hosted_vllm", "Model: *$", 1)
     tape.enter("qwen3", r"Wrote (.|\n)*^\$$")
-    tape.enter("gptsh --init", "is there already: edit it")
+    tape.enter("gptsh --init", "is there already")
     tape.enter("head -14 config.toml", "default_agent")
 
 
@@ -165,11 +165,11 @@ def _answer(tape: Recorder, model: ModelServer) -> None:
 
 
 def _failed_call(tape: Recorder, model: ModelServer) -> None:
-    tape.chapter("A failed first call leaves no trap")
+    tape.chapter("A failed question is kept, and asked again")
     model.refuse(401, {"error": {"message": "Incorrect API key"}})
     tape.enter("gptsh 'name three colours'", "the question is saved")
     _queue_answer(model, "Red, green and blue.", title="Three Colours")
-    tape.enter("gptsh 'name three colours'", "^Red, green")
+    tape.enter("gptsh -s 0", "^Red, green")
     _wait_for_title(tape, model)
 
 

@@ -70,7 +70,7 @@ _STYLE = Style.from_dict(
         "completion-menu.meta.completion": "bg:default fg:default dim",
         "completion-menu.meta.completion.current": "bg:default fg:default",
         "scrollbar.background": "bg:default",
-        "scrollbar.button": "bg:default reverse",
+        "scrollbar.button": "bg:default fg:ansibrightblack reverse",
     }
 )
 

@@ -282,7 +282,7 @@ def do_undo(chat: Conversation) -> None:
     chat.attached = tuple(part for part in parts_of(question) if part not in typed_parts)
     if chat.attached:
         count = quantity(len(chat.attached), "attachment")
-        stdio.note(f"{count} of the question attached again; /file - detaches all")
+        stdio.note(f"{count} attached again; /file - removes all")
 
 
 def _words_for_prompt(

@@ -81,7 +81,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             if only_labels or not _is_unanswered(session):
                 return _label_or_show(options, config, session, reporter, interrupts)
         if flags.apply and question is None and session.location is None:
-            problem = f"{session.given_ref}: a point cannot be compacted"
+            problem = f"{session.given_ref}: cannot compact a point of a session"
             raise UsageError(problem, "compact the session, or ask from the point")
 
         with _recovery_hints(flags, question, session):
@@ -241,7 +241,7 @@ def _note_single_word(flags: Flags, question: Message) -> None:
     if options and question["content"] == word and not flags.given:
         stdio.note(f"{word!r} goes to the model as a question; the option is gptsh {options[0]}")
     elif ("." in word or "/" in word) and os.path.isfile(word) and not has_piped_input(question):
-        stdio.note(f"{word!r} goes to the model as words; -f {word} sends the file")
+        stdio.note(f"sending {word!r} as text; use -f {word} to attach the file")
 
 
 # ---- checks

@@ -62,7 +62,7 @@ def secrets_in(value: object, *, is_secret: bool = False) -> Iterator[str]:
                 yield from secrets_in(inner, is_secret=is_secret or names_secrets(name))
 
 
-def without_secrets(params: Mapping[str, object]) -> JsonObject:
+def remove_secrets(params: Mapping[str, object]) -> JsonObject:
     """Return the parameters that have no secret in them."""
     remaining = {}
     for name, value in params.items():

@@ -262,7 +262,7 @@ def save_session(
                 note(warning)
         wait = None if fsync else locks.SHORT_LOCK_WAIT
         with locks.locked(folder.parent, wait, note=note):
-            path = _path_for(doc, at)
+            path = _claim_path(doc, at)
             stored = _read(path) if exists(path.name) else None
             refuse_newer(stored or doc, path.name)
             if stored and path.name == at and stored["created_at"] != doc["created_at"]:
@@ -335,7 +335,7 @@ def refuse_newer(doc: Document, filename: str) -> None:
         raise BadSession(f"{path_of(filename)} was written by a newer gptsh", advice)
 
 
-def _path_for(doc: Document, at: str | None) -> Path:
+def _claim_path(doc: Document, at: str | None) -> Path:
     """Return the path to write to, under the lock. A new document may get another id and time."""
     if at and FILENAME.fullmatch(at):
         if not exists(at):

@@ -234,7 +234,7 @@ class Client:
             return None
         entry["end_noted"] = True
         self._cache.save()
-        verb = "ends" if days_left >= 0 else "was to end"
+        verb = "ends" if days_left >= 0 else "was due to end"
         return f"{model} {verb} on {end}: choose another model with -m"
 
     # ---- before anything is saved or sent

@@ -589,7 +589,7 @@ def refusal(
     provider = target.provider
     said = f"({status}): {reason}" if reason else f"({status})"
     if status in _TOO_LONG and means_too_long(detail):
-        return too_long(f"{provider} has no room for the prompt: {reason}", reason, detail)
+        return too_long(f"{provider} cannot take a prompt of this length: {reason}", reason, detail)
     if is_filtered(detail):
         return Filtered(f"{provider}'s filter refused the question {said}", detail=detail)
 

@@ -53,7 +53,7 @@ def litellm_error(error: BaseException, target: Target) -> GptshError:
     text = _message(error)
     detail = repr(error)
     if means_too_long(str(error)):
-        return too_long(f"{provider} has no room for the prompt: {text}", text, detail)
+        return too_long(f"{provider} cannot take a prompt of this length: {text}", text, detail)
 
     err = ModelError(f"{provider} failed: {text}", detail=detail)
     if _cause(error, "ConnectError"):

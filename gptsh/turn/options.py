@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gptsh.config.agents import Agent
-from gptsh.config.schema import without_secrets
+from gptsh.config.schema import remove_secrets
 from gptsh.config.settings import Settings
 from gptsh.core.document import Document
 from gptsh.errors import ConfigError, UsageError
@@ -169,7 +169,7 @@ def params_for(model: str | None, agent: Agent) -> Mapping[str, object]:
     """
     if agent.model is None or split_model(agent.model)[0] == split_model(model or "")[0]:
         return agent.params
-    return without_secrets(agent.params)
+    return remove_secrets(agent.params)
 
 
 def _system_prompt(agent: Agent) -> str | None:

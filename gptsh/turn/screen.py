@@ -75,7 +75,9 @@ class Output(NamedTuple):
         block, languages = self._find_block(text)
         if block and block.is_cut_off:
             problem = "the answer is incomplete: its code block has no end"
-            raise Incomplete(problem, "ask again, or without -x and --block for all of the answer")
+            raise Incomplete(
+                problem, "ask again, or leave out -x and --block to see the whole answer"
+            )
         if self.block and not block:
             wanted = f"{self.block} code block"
             if self.block == _LAST:

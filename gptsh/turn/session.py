@@ -132,7 +132,7 @@ class Session:
             return
         similar = folders.similar_name(self.location)
         if similar != self.location:  # else another run has begun it meanwhile
-            other = f"; {similar} is another one" if similar else ""
+            other = f"; did you mean {similar}?" if similar else ""
             stdio.note(f"{self.location} is a new session{other}")
 
     # ---- a turn
@@ -293,7 +293,7 @@ class Session:
             before = folders.filename_of_name(self._name)
             sessions.name_session(self._name, filename, fsync=fsync)
             if before not in (None, filename):
-                stdio.note(f"{self._name} named session {before[folders.ID]} until now")
+                stdio.note(f"{self._name} moved here from session {before[folders.ID]}")
             self._name = None  # another run may move it during this turn
 
     def _note_once(self, line: str) -> None:

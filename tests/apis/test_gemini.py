@@ -441,7 +441,7 @@ LATER = error(429, "Quota exceeded.", "RESOURCE_EXHAUSTED", details=[{"retryDela
         (KEY, "gemini refused the key (400): API key not valid", 1, 1),
         (error(403, "Permission denied", "PERMISSION_DENIED"), "refused the key", 1, 1),
         (RETIRED, "does not know 'gemini-3.8-flash' (404): This model models/x is no longer available", 1, 1),
-        (TOO_LONG, "gemini has no room for the prompt", 6, 1),
+        (TOO_LONG, "gemini cannot take a prompt of this length", 6, 1),
         (BUSY, "", 0, 2),
         (LATER, "Quota exceeded", 1, 1),
     ],

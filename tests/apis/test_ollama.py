@@ -286,7 +286,7 @@ def test_a_prompt_that_does_not_fit_is_refused_and_not_cut(
     assert run.stdout == ""
     assert run.code == 6
     assert (
-        "ollama has no room for the prompt: the prompt is longer than the context length"
+        "ollama cannot take a prompt of this length: the prompt is longer than the context length"
         in run.stderr
     )
     assert server.chats[0]["truncate"] is server.chats[0]["shift"] is False

@@ -194,7 +194,13 @@ def test_a_self_hosted_server_has_no_relatives(served: Home, model: ModelServer)
 
 @pytest.mark.parametrize(
     ("days", "said"),
-    [(60, " ends on {}"), (0, " ends on {}"), (-5, " was to end on {}"), (61, None), (-61, None)],
+    [
+        (60, " ends on {}"),
+        (0, " ends on {}"),
+        (-5, " was due to end on {}"),
+        (61, None),
+        (-61, None),
+    ],
 )
 def test_the_end_of_a_model_in_the_table_is_said_once_a_day(
     home: Home, model: ModelServer, days: int, said: str | None

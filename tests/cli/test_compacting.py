@@ -927,7 +927,7 @@ def test_compact_with_a_question(long_home: Home, talker: Talker) -> None:
     ("args", "why"),
     [
         (["--compact"], "--compact needs a session"),
-        (["-s", "0@2", "--compact", "--apply"], "a point cannot be compacted"),
+        (["-s", "0@2", "--compact", "--apply"], "cannot compact a point of a session"),
         (["-s", "0", "--no-save", "--compact", "--apply"], "save"),
         (["-s", "0", "--apply"], "--apply needs --compact"),
         (["-s", "0", "--compact", "hi"], "--compact alone takes no prompt"),

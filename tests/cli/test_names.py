@@ -49,7 +49,7 @@ def test_a_note_says_that_a_name_begins_a_session(home: Home) -> None:
     assert home.run(*ECHO, "-s", "@work", "two").stderr == ""
     assert (
         home.run(*ECHO, "-s", "@wrok", "oh").stderr
-        == "gptsh: @wrok is a new session; @work is another one\n"
+        == "gptsh: @wrok is a new session; did you mean @work?\n"
     )
     assert (
         home.run(*ECHO, "-n", "-f", "none", "bad", env={"GPTSH_SESSION": "@x"}).stderr.count("\n")
@@ -83,12 +83,12 @@ def test_a_name_moves_with_and_without_a_question(home: Home) -> None:
     assert owner(home, "@work") == "user: old"
     assert (
         home.run("-s", "0", "--name", "@work").stderr
-        == f"gptsh: @work named session {old} until now\n"
+        == f"gptsh: @work moved here from session {old}\n"
     )
     assert owner(home, "@work") == "user: other"
     assert [path.read_bytes()[-200:] for path in home.files()] == before
     run = home.run(*ECHO, "-n", "--name", "@work", "start again", env={"GPTSH_SESSION": "@work"})
-    assert run == ("You said: start again\n", f"gptsh: @work named session {other} until now\n", 0)
+    assert run == ("You said: start again\n", f"gptsh: @work moved here from session {other}\n", 0)
     home.run(*ECHO, "-s", "@work", "more")
     assert texts(home.docs()[0])[::2] == ["user: start again", "user: more"]
     assert home.run(*ECHO, "-s", "@work", "--name", "@work", "again").stderr == ""

@@ -482,7 +482,7 @@ def test_after_undo_the_attachments_go_with_the_next_question_as_they_were(home:
     (home.cwd / "dot.png").unlink()
     with Conversation(home, "-s", "0") as talk:
         talk.plays(
-            ("/undo", "3 attachments of the question attached again; /file - detaches all"),
+            ("/undo", "3 attachments attached again; /file - removes all"),
             ("/file", ("notes.txt  11 bytes", "dot.png  image/png, 68 bytes", "stdin  5 bytes")),
             ("/context", "attached    dot.png"),
             ("look again", "You said: look again"),
@@ -518,7 +518,7 @@ def test_forks_write_nothing_before_their_question(lab: Home, model: ModelServer
                 "/undo",
                 (
                     "a fork after turn 1",
-                    "1 attachment of the question attached again",
+                    "1 attachment attached again",
                     "again:\ntwo",
                 ),
             ),
@@ -619,11 +619,11 @@ def test_a_name_is_given_moved_and_kept_for_a_session_to_come(home: Home) -> Non
             ("/name", "this session has no name; /name @NAME gives it one"),
             ("/name work", "'work' is not a valid name"),
             ("/name @work", "the first question will save this session as @work"),
-            ("two", ("You said: two", f"@work named session {first} until now")),
+            ("two", ("You said: two", f"@work moved here from session {first}")),
             ("three", "You said: three"),
             ("/session info", re.compile(r"name +@work")),
             ("/name @more", "this session is named @more"),
-            ("/resume @moer", "@moer is a new session; @more is another one"),
+            ("/resume @moer", "@moer is a new session; did you mean @more?"),
         )
     for name in ("@work", "@more"):
         doc = json.loads(home.run("--show-session", name, "-o", "json").stdout)

@@ -38,7 +38,7 @@ def test_a_word_that_is_the_path_of_a_file_gets_a_note_and_is_asked(home: Home) 
     (home.cwd / "notes").write_text("some text\n")
     (home.config.parent / "agents").mkdir(parents=True)
     (home.config.parent / "agents" / "sum.md").write_text("Sum up: {input}\n")
-    note = "gptsh: 'notes.txt' goes to the model as words; -f notes.txt sends the file\n"
+    note = "gptsh: sending 'notes.txt' as text; use -f notes.txt to attach the file\n"
     assert home.run("-m", "echo", "notes.txt") == ("You said: notes.txt\n", note, 0)
     assert home.run("-m", "echo", "-a", "sum", "notes.txt").stderr == note
     for args, stdin in ((["notes"], None), (["notes.txt"], "piped"), (["read", "notes.txt"], None)):

@@ -45,6 +45,7 @@ FILES = (
     (f"{_STATE}/names/", "What each `@NAME` stands for."),
     (f"{_STATE}/memory/AGENT/", "MEMORY.md and HISTORY.md of an agent with a memory."),
     (f"{_STATE}/typed", "What you typed in conversations."),
+    (f"{_STATE}/spent.json", "With `per_day`: what the runs of today have spent."),
     (f"{_STATE}/logins/", "Logins at remote tool servers."),
     (
         "${XDG_CACHE_HOME:-~/.cache}/gptsh/tool-servers/",

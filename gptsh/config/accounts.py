@@ -74,7 +74,7 @@ class ProviderTable(NamedTuple):
     context_window: Annotated[int, COUNT,
         "Window of its models in tokens; 0: as its server or the model table says."] = 0
     cache: Annotated[CacheTime, one_of(*CACHE_TIMES),
-        "How long Claude's prompt cache lasts unread."] = "5m"
+        "After how long without use Claude's prompt cache expires."] = "5m"
     headers: Annotated[Mapping[str, str], HEADERS, "Headers for every request."] = {}
     prices: Annotated[Mapping[str, Prices], Tables(Prices, shared=True),
         "USD per million tokens, for all models; "
@@ -101,7 +101,7 @@ class Account(NamedTuple):
     key_command: str | None = None
     needs_key: bool = False
     headers: Mapping[str, str] = MappingProxyType({})  # secret values
-    cache: CacheTime = "5m"  # how long Claude's prompt cache lasts unread
+    cache: CacheTime = "5m"  # how long Claude's prompt cache lasts without use
     model_small: str | None = None  # a full name
     context_window: int | None = None  # tokens
     prices: Mapping[str, Prices] = MappingProxyType({})  # by model; ``*``: all others

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 from gptsh.core.listing import SessionSummary, display_title
 from gptsh.messages import Tool
 from gptsh.terminal.stdio import BOLD, DIM, ERROR, PLAIN, TerminalStyle, styled
-from gptsh.text import columns, format_size, local_time, one_line, pad, truncate_end, visible
+from gptsh.text import (
+    columns,
+    format_size,
+    local_time,
+    one_line,
+    pad,
+    truncate_end,
+    truncate_start,
+    visible,
+)
 
 if TYPE_CHECKING:
     from gptsh.core.search import Found
@@ -68,12 +77,12 @@ def found_lines(item: "Found", style: TerminalStyle = PLAIN) -> str:
     """
     passage = visible(item["match"])
     if style.styles:
-        passage = _highlighted(item, ERROR if style.colors else BOLD)
+        passage = _highlighted(_pieces(item), ERROR if style.colors else BOLD)
     return f"{listing_line(item)}\n{INDENT}{passage}"
 
 
 def found_rows(item: "Found", width: int) -> str:
-    """Return a search result for a terminal with colours, its session cut to ``width`` columns.
+    """Return a search result for a terminal with colours, both lines cut to ``width`` columns.
 
     The passage is shown without marks of Markdown.
     """
@@ -81,28 +90,48 @@ def found_rows(item: "Found", width: int) -> str:
     hidden = set(range(len(speaker + separator)))
     for mark in _MARKS.finditer(item["match"]):
         hidden.update(range(*mark.span()))
-    role = styled(visible(f"{speaker}:"), DIM)
-    return f"{listing_row(item, width)}\n{INDENT}{role} {_highlighted(item, BOLD, hidden)}"
+    role = truncate_end(visible(f"{speaker}:"), width // 2)
+    pieces = _cut(_pieces(item, hidden), width - columns(f"{INDENT}{role} "))
+    return f"{listing_row(item, width)}\n{INDENT}{styled(role, DIM)} {_highlighted(pieces, BOLD)}"
 
 
-def _highlighted(item: "Found", style: str, hidden: Collection[int] = ()) -> str:
-    """Return a passage, the words that were searched for in a style.
+def _pieces(item: "Found", hidden: Collection[int] = ()) -> list[str]:
+    """Return a passage, split before and after each of the words that were searched for.
 
     ``hidden``: positions of other characters that are left out.
     """
     match = item["match"]
-
-    def between_words(start: int, end: int) -> str:
-        shown = [match[index] for index in range(start, end) if index not in hidden]
-        return visible("".join(shown))
-
-    text = ""
+    pieces = []
     position = 0
-    for start, end in item["marks"]:
-        text += between_words(position, start)
-        text += styled(visible(match[start:end]), style)
+    for start, end in [*item["marks"], (len(match), len(match))]:
+        between = [match[index] for index in range(position, start) if index not in hidden]
+        pieces.append(visible("".join(between)))
+        pieces.append(visible(match[start:end]))
         position = end
-    return text + between_words(position, len(match))
+    return pieces
+
+
+def _cut(pieces: Sequence[str], width: int) -> list[str]:
+    """Cut the pieces at both ends to ``width`` columns, the first word in the middle if needed."""
+    before, word, *_ = pieces
+    after = "".join(pieces[1:])
+    middle = (width - columns(word)) // 2
+    before = truncate_start(before, max(middle, width - columns(after)))
+    after = truncate_end(after, width - columns(before))
+
+    cut = [before]
+    for piece in pieces[1:]:
+        cut.append(after[: len(piece)])
+        after = after[len(piece) :]
+    return cut
+
+
+def _highlighted(pieces: Sequence[str], style: str) -> str:
+    """Join the pieces of a passage, every second one in a style: these are the words."""
+    text = ""
+    for index, piece in enumerate(pieces):
+        text += styled(piece, style) if index % 2 else piece
+    return text
 
 
 # ---- models, agents, tools, sources

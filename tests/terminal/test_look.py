@@ -78,6 +78,18 @@ def test_a_found_passage_is_without_marks_after_a_dim_role(home: Home) -> None:
     )
 
 
+@pytest.mark.parametrize("before", [0, 5, 30])
+@pytest.mark.parametrize("width", [30, 60, 80])
+def test_a_found_passage_is_one_row_with_the_word_in_it(
+    home: Home, before: int, width: int
+) -> None:
+    home.run("-m", "echo", "--title", "x", f"{'漢字 ' * before}needle {'漢字 ' * 40}")
+    _, passage = seen(home, "--search-sessions", "needle", columns=width).splitlines()
+    (row,) = emulate(passage, columns=width).rows
+    assert bold("needle") in passage
+    assert row.endswith("…")
+
+
 def test_models_are_a_table_sorted_by_provider(home: Home) -> None:
     home.configure('[aliases]\nfast = "openai/gpt-4.1-mini"\n')
     keys = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}

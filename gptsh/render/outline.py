@@ -104,11 +104,14 @@ def request_lines(messages: Sequence[Message]) -> Iterator[str]:
 
     The system prompt and the question get a few lines, the others one, those in the middle none.
     """
-    questions = [index for index, message in enumerate(messages) if message["role"] == "user"]
+    last_question = None
+    for message in messages:
+        if message["role"] == "user":
+            last_question = message
     hidden = range(_SHOWN_MESSAGES, len(messages) - _SHOWN_MESSAGES)
     for index, message in enumerate(messages):
         if index not in hidden:
-            is_main = message["role"] == "system" or index in questions[-1:]
+            is_main = message["role"] == "system" or message is last_question
             yield from _message_lines(message, _SHOWN_LINES if is_main else 1)
         elif index == hidden.start:
             yield f"{'…':<11} {quantity(len(hidden), 'message')}"
@@ -148,11 +151,12 @@ def compaction_lines(report: CompactionReport) -> Iterator[str]:
 
 def omitted_words(omitted: "Omissions") -> str:
     """Return what a prompt leaves out, such as ``questions 2, 4-9, shot.png [image/png, 1 kB]``."""
-    words = [one_line(name) for name in omitted["media"]]
+    words = []
     numbers = omitted["questions"]
     if numbers:
         noun = "question" if len(numbers) == 1 else "questions"
-        words.insert(0, f"{noun} {_ranges(numbers)}")
+        words.append(f"{noun} {_ranges(numbers)}")
+    words += map(one_line, omitted["media"])
     return ", ".join(words)
 
 
@@ -164,7 +168,10 @@ def _ranges(numbers: Sequence[int]) -> str:
             ranges[-1].append(number)
         else:
             ranges.append([number])
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in ranges)
+    texts = []
+    for first, *others in ranges:
+        texts.append(f"{first}-{others[-1]}" if others else f"{first}")
+    return ", ".join(texts)
 
 
 def _tokens(count: int | None) -> str:

@@ -36,14 +36,18 @@ def session_details(
     doc: Document, *, archived: bool = False, names: Sequence[str] = ()
 ) -> list[Detail]:
     """Return the facts that are known of a session. Values may contain any characters."""
+    session = doc["id"]
+    if archived:
+        session += ", archived"
     counts = stats(doc["messages"])
     messages = quantity(counts["messages"], "message")
     models = _models(doc)
     spent = usage.count([usage.sums_by_day(doc)]).total
     imported = as_dict(doc["meta"].get("imported"))
     summaries = [item for item in doc["context"]["summaries"] if item.get("text") is not None]
+
     facts = [
-        ("session", f"{doc['id']}, archived" if archived else doc["id"]),
+        ("session", session),
         ("names" if len(names) > 1 else "name", ", ".join(names)),
         ("dates", _dates(doc)),
         ("agent", doc["agent"].get("name") or ""),
@@ -65,11 +69,12 @@ def session_details(
 
 def _dates(doc: Document) -> str:
     """Return when the session was created and its last message written."""
-    first_time = doc["created_at"]
-    last_time = doc["updated_at"]
+    start = doc["created_at"]
+    end = doc["updated_at"]
     if doc["messages"]:
-        last_time = doc["messages"][-1].get("timestamp") or last_time
-    return f"{local_time(first_time)} to {local_time(max(last_time, first_time))}"
+        end = doc["messages"][-1].get("timestamp") or end
+    # Messages that a fork or an import brought may be older than the session.
+    return f"{local_time(start)} to {local_time(max(start, end))}"
 
 
 def _models(doc: Document) -> list[str]:
@@ -183,11 +188,14 @@ def message_pieces(message: Message, *, full: bool = False) -> Iterator[str]:
 def _heading(message: Message) -> Iterator[str]:
     """Yield the role, then what is known of the model, the time and the end of a message."""
     yield message["role"]
-    if name := message.get("model") or message.get("name"):
+    name = message.get("model") or message.get("name")
+    if name:
         yield f"({name})"
-    if time := message.get("timestamp"):
+    time = message.get("timestamp")
+    if time:
         yield local_time(time)
-    if reason := partial_reason(message):
+    reason = partial_reason(message)
+    if reason:
         yield f"[{reason}]"
 
 
@@ -233,7 +241,8 @@ def _fact_summary(facts: Sequence[Detail]) -> Iterator[str]:
     for label, words in facts:
         if label in _COUNTS:
             count = words.partition(" ")[0]
-            first.append(f"{count} {label.removesuffix('s') if count == '1' else label}")
+            noun = label.removesuffix("s") if count == "1" else label
+            first.append(f"{count} {noun}")
         elif label in _UNLABELLED:
             first.append(one_line(words))
         elif label == "dates":
@@ -248,7 +257,10 @@ def _fact_summary(facts: Sequence[Detail]) -> Iterator[str]:
 def _passages(message: Message, *, full: bool) -> Iterator[str]:
     for passage in passages(message, indented=full):
         is_long = passage.kind in ("call", "result", "thinking") and passage.text is not None
-        yield from _whole(passage) if full and is_long else _in_short(passage)
+        if full and is_long:
+            yield from _in_full(passage)
+        else:
+            yield from _in_short(passage)
 
 
 def _in_short(passage: Passage) -> Iterator[str]:
@@ -264,11 +276,13 @@ def _in_short(passage: Passage) -> Iterator[str]:
                 yield code_block(text, passage.language)
 
 
-def _whole(passage: Passage) -> Iterator[str]:
+def _in_full(passage: Passage) -> Iterator[str]:
     """Yield a call, a result or thinking with all of its text."""
     text = passage.text or ""
-    media = [str(item) for item in passage.media]
-    yield code_span(" ".join([f"[{passage.title}]", *media]))
+    first_line = f"[{passage.title}]"
+    for media in passage.media:
+        first_line += f" {media}"
+    yield code_span(first_line)
     if text and passage.kind == "thinking":
         yield block_quote(text)
     elif text:

@@ -48,19 +48,22 @@ class CommandCompleter(Completer):
             yield Completion(item.text, item.start_position, item.display, meaning)
 
     def _arguments(self, line: str, complete_event: CompleteEvent) -> Iterator[Completion]:
+        """Yield the words that can follow a command, then values of the kind that it takes."""
         command = None
         for row in COMMANDS:
             if line.lower().startswith(f"{row.name} "):
                 command = row  # "/snapshot delete" is after "/snapshot" in the table
         if command is None:
             return
+
         rest = line[len(command.name) :].lstrip()
         for word in command.words:
             if word.startswith(rest):
                 yield Completion(word, -len(rest))
         if command.value == "file":
             # A path with blanks, or the last of several paths.
-            for path in dict.fromkeys((rest, rest.rpartition(" ")[2])):
+            last_word = rest.rpartition(" ")[2]
+            for path in dict.fromkeys([rest, last_word]):
                 yield from _paths(path, complete_event)
         elif command.value:
             with contextlib.suppress(GptshError, OSError, ValueError):

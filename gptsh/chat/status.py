@@ -27,7 +27,7 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
     cost = doc["usage"]["cost"] if doc else None
     model = ""
     window = None
-    is_estimate = False
+    tilde = ""  # before an estimate
     with contextlib.suppress(GptshError):  # the next question reports it
         model = chat.agent().model or ""
     if look_up:
@@ -36,7 +36,7 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
 
         if tokens is None and doc and doc["messages"]:
             tokens = estimate(doc["messages"])
-            is_estimate = True
+            tilde = "~"
         with contextlib.suppress(GptshError):
             window = chat.engine.client.windows.of(model, ask=False)
             model = with_provider(model)
@@ -45,7 +45,7 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
     share = ""
     if tokens is not None:
         of_window = f" of {window:,}" if window else ""
-        size = f"{'~' if is_estimate else ''}{tokens:,}{of_window} tokens"
+        size = f"{tilde}{tokens:,}{of_window} tokens"
     if tokens and window:
         share = f"{100 * tokens / window:.0f} %"
     files = len(chat.paths) + len(chat.attached)

@@ -57,7 +57,7 @@ def import_session(flags: Flags) -> int:
 
 
 def _read_pipe() -> bytes:
-    """All of standard input. Raises UsageError if that is a terminal."""
+    """Return all of standard input. Raises UsageError if that is a terminal."""
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError("--import-session - reads standard input", "pipe a file in")
     return bytes(stdio.read_piped(prompted=False))
@@ -73,7 +73,7 @@ class _Row(NamedTuple):
     name: str | None
 
     def line(self) -> str:
-        """The line for users, such as ``imported 7x2m: 9 messages, Config (nanocoder)``."""
+        """Return the line for users, such as ``imported 7x2m: 9 messages, Config (nanocoder)``."""
         state = self.imported.state
         facts = ["nothing new"]
         if state == "imported":
@@ -89,7 +89,7 @@ class _Row(NamedTuple):
         return one_line(f"{state} {session}: {', '.join(facts)} ({self.format})")
 
     def fields(self) -> dict[str, object]:
-        """The object for programs."""
+        """Return the object for programs."""
         return {
             "state": self.imported.state,
             "session": self.imported.filename[folders.ID],
@@ -147,11 +147,13 @@ class _Import:
         self._finish()
 
     def progress(self) -> str:
-        """The line about an import that was stopped; "" if it had not read a session yet."""
-        return f"stopped after {self._totals()}; the same command goes on" if self._states else ""
+        """Return the line about a stopped import; "" if it had not read a session yet."""
+        if not self._states:
+            return ""
+        return f"stopped after {self._totals()}; the same command goes on"
 
     def _sources(self, piped: bytes | None) -> Iterator[Source]:
-        """The readable files of the paths. Raises UsageError if one does not exist."""
+        """Yield the readable files of the paths. Raises UsageError if one does not exist."""
         if piped is not None:
             yield Source(_STDIN, None, piped)
             return
@@ -173,16 +175,16 @@ class _Import:
             self._share = 0.0
 
     def _files_in(self, folder: str) -> Iterator[str]:
-        """The files under a folder that may contain sessions, hidden ones too, sorted by name.
+        """Yield the files under a folder that may contain sessions, also hidden ones, sorted by name.
 
         Links are not followed.
         """
         for path, names, files in os.walk(folder, onerror=self._skip_folder):
             names.sort()  # in place: ``walk`` follows this order
             for name in names:
-                place = os.path.join(path, name)
-                if os.path.islink(place):
-                    self._unread.left_out.append(place)
+                subfolder = os.path.join(path, name)
+                if os.path.islink(subfolder):
+                    self._unread.left_out.append(subfolder)
             for name in sorted(files):
                 file = os.path.join(path, name)
                 if _may_be_session(file):
@@ -236,6 +238,7 @@ class _Import:
         name = f"@{key}"
         if not isinstance(key, str) or not folders.is_name(name):
             return None
+
         owner = folders.filename_of_name(name)
         if not self._keeps_keys:
             if imported.state == "imported" and owner is None:
@@ -271,7 +274,7 @@ class _Import:
             stdio.note(self._totals())
 
     def _totals(self) -> str:
-        """The numbers of sessions in one line."""
+        """Return the numbers of sessions in one line."""
         parts = []
         for state in ("imported", "grown", "known"):
             if self._states[state]:
@@ -288,7 +291,7 @@ def _may_be_session(file: str) -> bool:
 
 
 def _unknown(source: Source) -> Skipped:
-    """Why a file of no known format is skipped; for one that looks like JSON, its syntax error."""
+    """Say why a file of no known format is skipped: for JSON, its syntax error."""
     first_byte = source.start.lstrip()[:1]
     if first_byte in (b"{", b"[") and source.json_error:
         is_foreign = source.path is None or source.path.suffix != ".json"
@@ -318,7 +321,7 @@ class _Unread:
             self._noted.append((file, skipped))
 
     def reasons(self) -> list[str]:
-        """Why each part was not read, with its place."""
+        """Return why each part was not read, with its place."""
         parts = [skipped for _, skipped in self._noted] + self._foreign
         return [f"{part.where}: {part.why}" for part in parts]
 

@@ -123,8 +123,7 @@ class Agents(Mapping[str, Agent]):
     def __iter__(self) -> Iterator[str]:
         """Yield the names: tables, built-in agents, then files by name."""
         names = dict.fromkeys([*self._tables, *_BUILT_IN])
-        for path in self._entries():
-            name = _name_of(path)
+        for name in map(_name_of, self._entries()):
             if self._file(name):
                 names[name] = None
         return iter(names)
@@ -163,7 +162,7 @@ class Agents(Mapping[str, Agent]):
         """Return a note on what is no agent in the folder, with this name if given; else ""."""
         others = []
         for path in self._entries():
-            has_name = not name or name in (path.name, _name_of(path))
+            has_name = name in ("", path.name, _name_of(path))
             if has_name and self._is_unused(path):
                 others.append(path.name)
         if not others:

@@ -201,10 +201,12 @@ class ToolServers:
             raise ConfigError(f"{where}: expected either command or url")
 
         variables = _Variables(self._environ, where)
+        command = server.command
+        if command:
+            command = os.path.expanduser(variables.expand(command, "command"))
         server = server._replace(
             name=name,
-            command=server.command
-            and os.path.expanduser(variables.expand(server.command, "command")),
+            command=command,
             args=tuple(variables.expand(text, "args") for text in server.args),
             env=variables.expand_all(server.env, "env"),
             url=server.url and variables.expand(server.url, "url"),

@@ -132,7 +132,8 @@ def _split_results(message: Message) -> list[Message]:
             continue
         content = part.get("content")
         if isinstance(content, list):
-            content = [_part(item if isinstance(item, dict) else _text(item)) for item in content]
+            parts = [item if isinstance(item, dict) else _text(item) for item in content]
+            content = list(map(_part, parts))
         else:
             content = _text(content)["text"]
         result: JsonObject = {**shared, "role": "tool", "content": content}
@@ -152,7 +153,7 @@ def _split_results(message: Message) -> list[Message]:
 
 
 def _text(value: object) -> Part:
-    """A value as a text part: None is empty, what is no text becomes JSON."""
+    """Return a value as a text part: None is empty, what is no text becomes JSON."""
     if value is None:
         value = ""
     elif not isinstance(value, str):
@@ -240,7 +241,7 @@ def move_tool_media(messages: Iterable[Message]) -> list[Message]:
 
 
 def _labelled_media(message: Message) -> list[Part]:
-    """The media of a tool result, each after a text that says where it is from."""
+    """Return the media of a tool result, each after a text that says where it is from."""
     source = message.get("name") or message.get("tool_call_id")
     parts: list[Part] = []
     for part, media in media_in(message):

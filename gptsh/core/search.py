@@ -147,7 +147,7 @@ class Query:
         return composed if self._pattern.search(composed) else normalize("NFKC", text)
 
     def _first_word(self, text: str) -> Span:
-        """Where the first of the words is, as a start and an end; both are 0 if there is none."""
+        """Return where the first of the words is, as a start and an end; both are 0 if there is none."""
         found = self._pattern.search(text)
         return found.span() if found else (0, 0)
 
@@ -164,8 +164,9 @@ def _bytes_test(word: str) -> Callable[[bytes], bool]:
     for character, form in _folded().items():
         if plain and _overlap(form, plain):
             lookalikes.append(character)
-    raw = re.compile(_any_of(character.encode() for character in lookalikes))
-    escaped = re.compile(_any_of(json.dumps(character)[1:-1].encode() for character in lookalikes))
+    escapes = [json.dumps(character)[1:-1] for character in lookalikes]
+    raw = re.compile(_any_of(map(str.encode, lookalikes)))
+    escaped = re.compile(_any_of(map(str.encode, escapes)))
 
     def test(lowered: bytes) -> bool:
         is_ascii = lowered.isascii()

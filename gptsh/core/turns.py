@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def starts_of(messages: Sequence[Message]) -> list[int]:
-    """The index of each message that starts a turn."""
+    """Return the index of each message that starts a turn."""
     return [index for index, message in enumerate(messages) if starts_turn(message)]
 
 
@@ -42,7 +42,7 @@ def unfinished(messages: Sequence[Message]) -> bool:
 
 
 def unfinished_turns(messages: Sequence[Message]) -> list[str]:
-    """The ids of the questions whose turns the model has not finished."""
+    """Return the ids of the questions whose turns the model has not finished."""
     return [turn[0]["id"] for turn in split_turns(messages) if unfinished(turn)]
 
 
@@ -65,7 +65,7 @@ def without_turns(messages: Sequence[Message], questions: Collection[str]) -> li
 
 
 def question_index(messages: Sequence[Message]) -> int:
-    """The index of the question that the model has to answer; the number of messages for none."""
+    """Return the index of the question to be answered; the number of messages for none."""
     return starts_of(messages)[-1] if unfinished(messages) else len(messages)
 
 

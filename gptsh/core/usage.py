@@ -91,7 +91,7 @@ def sums_by_day(doc: Document) -> "Days":
 
 
 def _entries(doc: Document) -> "Iterator[tuple[str | None, str | None, Sums]]":
-    """All that a document counts: an ISO time, the full name of a model, known counts."""
+    """Yield all that a document counts: an ISO time, the full name of a model, known counts."""
     usage = doc["usage"]
     provider = doc["provider"].get("name")
     model = usage.get("carried_model") or full_name(doc["agent"].get("model"), provider)
@@ -138,7 +138,7 @@ def _add(sums: "Sums", counts: "Sums") -> None:
 
 
 def _local_day(moment: str | None) -> str | None:
-    """The local day of a time in ISO 8601, at most today; None for an impossible one."""
+    """Return the local day of a time in ISO 8601, at most today; None for an impossible one."""
     try:
         day = datetime.fromisoformat(moment or "").astimezone().date()
         return min(day, date.today()).isoformat()
@@ -193,6 +193,7 @@ def _rank(entry: "tuple[str, Sums]") -> tuple[float, float, str]:
 
 
 def _row(sums: "Sums") -> Row:
+    # A count that no answer reported is unknown, but these two are 0.
     fields = {**dict.fromkeys(FIELDS), "answers": 0, "unpriced": 0, **sums}
     return cast(Row, fields)
 

@@ -78,10 +78,9 @@ def _plain(report: Report) -> Iterator[str]:
             cells.append(_plain_cell(row, field))
         table.append(cells)
 
-    widths = _widths(table)
-    by_width, *other_widths = widths
+    by_width, *widths = _widths(table)
     for by, *cells in table:
-        yield pad(by, by_width) + _GAP + _line(cells, other_widths)
+        yield pad(by, by_width) + _GAP + _line(cells, widths)
 
 
 def _plain_cell(row: Row, field: "Field") -> str:
@@ -89,7 +88,8 @@ def _plain_cell(row: Row, field: "Field") -> str:
     if number is None:
         return "-"
     if field == "cost":
-        return f"{number:.6f}{'+' if row['unpriced'] else ''}"
+        cost = f"{number:.6f}"
+        return f"{cost}+" if row["unpriced"] else cost
     return str(number)
 
 
@@ -229,9 +229,5 @@ def _styled(text: str, code: str, style: TerminalStyle) -> str:
 
 def _name(row: Row) -> str:
     """Return the day or the model of a row: ``?`` for an unknown model, ``all`` for the total."""
-    name = "all"
-    if "day" in row:
-        name = row["day"]
-    elif "model" in row:
-        name = row["model"] or ""
-    return one_line(name) or "?"
+    name = row.get("day", row.get("model", "all"))
+    return one_line(name or "") or "?"

@@ -87,7 +87,7 @@ def found_rows(item: "Found", width: int) -> str:
     The passage is shown without marks of Markdown.
     """
     speaker, separator, _ = item["match"].partition(": ")
-    hidden = set(range(len(speaker + separator)))
+    hidden = {*range(len(speaker + separator))}
     for mark in _MARKS.finditer(item["match"]):
         hidden.update(range(*mark.span()))
     role = truncate_end(visible(f"{speaker}:"), width // 2)
@@ -224,10 +224,11 @@ def _provider(item: Mapping[str, Any]) -> str:
 
 def agent_line(name: str, model: str | None, default: bool, names: Sequence[str] = ()) -> str:
     """Return an agent, its model and the ``{names}`` of its prompt; a star marks the default."""
-    words = [f"{name} ({model or 'no model'})"]
-    words += [f"{{{each}}}" for each in names]
+    text = f"{name} ({model or 'no model'})"
+    for variable in names:
+        text += f" {{{variable}}}"
     star = "*" if default else " "
-    return f"{star} {one_line(' '.join(words))}"
+    return f"{star} {one_line(text)}"
 
 
 def tool_line(tool: Tool) -> str:

@@ -17,32 +17,32 @@ _SHOWN_LINES = 10  # of the system prompt and the question
 _SHOWN_WIDTH = 160  # characters of a line
 
 
-class PromptReport(TypedDict):
-    """What is sent of a session; the tokens are those of the messages, ``fixed`` of all else."""
+class _Selection(TypedDict):
+    """Which messages of a session are sent, and how."""
 
     strategy: str
+    included: int
+    summarized: int
+    left_out: int
+    omitted: "Omissions"
+
+
+class PromptReport(_Selection):
+    """What is sent of a session; the tokens are those of the messages, ``fixed`` of all else."""
+
     tokens: int
     at_most: int
     fixed: int
     budget: int | None
     window: int | None
-    included: int
-    summarized: int
-    left_out: int
-    omitted: "Omissions"
 
 
-class ChoiceReport(TypedDict):
+class ChoiceReport(_Selection):
     """How a session is sent, and what a compaction has made of how many tokens."""
 
-    strategy: str
     reason: str | None
     before: int | None
     after: int | None
-    included: int
-    summarized: int
-    left_out: int
-    omitted: "Omissions"
 
 
 class CompactionReport(ChoiceReport):

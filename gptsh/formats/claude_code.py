@@ -66,10 +66,10 @@ def read(source: Source) -> Results | None:
 
 
 def _is_record(value: JsonObject) -> bool:
-    kind = as_str(value.get("type"))
-    if _RECORDS.get(kind) in value:
+    record_type = as_str(value.get("type"))
+    if _RECORDS.get(record_type) in value:
         return True
-    return kind != "" and {"uuid", "sessionId"} <= value.keys()
+    return record_type != "" and {"uuid", "sessionId"} <= value.keys()
 
 
 def _sessions(source: Source) -> Results:
@@ -161,6 +161,7 @@ def _messages(thread: _Thread, session: Conversation) -> list[tuple[ForeignMessa
 
 
 def _completion(usage: object) -> int:
+    # The lines of a response repeat its usage; the last has the final count.
     return token_count(as_dict(usage).get("completion")) or 0
 
 
@@ -171,6 +172,7 @@ def _branch(thread: _Thread) -> list[Line]:
     the tree.
     """
     branch = _path_to_newest(thread)
+
     messages = [as_dict(line.value.get("message")) for line in thread.lines]
     answer_ids = {as_str(messages[index].get("id")) for index in branch} - {""}
     for index, message in enumerate(messages):

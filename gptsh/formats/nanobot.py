@@ -74,16 +74,16 @@ def _session(source: Source) -> Conversation:
         extra={"name": name, "header": _text(header), "count": count, "offset": offset},
     )
 
-    count = 0
+    number = 0  # of the record, as nanobot counts them
     others: list[str] = []  # records that are not messages, before the next message
     for line in records:
-        count += _is_counted(line.value)
+        number += _is_counted(line.value)
         others.append(_text(line))
         if _is_message(line.value):
             message = _message(line.value, session)
             if session.add_message({**message, "source": {"lines": others}}, line.number):
                 others = []
-        if count == offset:
+        if number == offset:
             session.consolidated = len(session.messages)
     if others:
         session.extra["after"] = others
@@ -118,9 +118,10 @@ def _is_counted(value: JsonObject) -> bool:
 
 def _is_message(value: JsonObject) -> bool:
     """Whether a record is a message, even a malformed one; a type of its own says what else."""
-    kind = value.get("_type")
-    has_role = isinstance(value.get("role"), str)
-    return kind != _STATE and (has_role or not isinstance(kind, str))
+    record_type = value.get("_type")
+    if record_type == _STATE:
+        return False
+    return isinstance(value.get("role"), str) or not isinstance(record_type, str)
 
 
 # ---- the session's name in nanobot
@@ -128,9 +129,7 @@ def _is_message(value: JsonObject) -> bool:
 
 def session_key(doc: Document, name: str | None) -> str:
     """Return the key in nanobot: that of the import, else its ``@NAME``, else ``gptsh:<id>``."""
-    own_key = f"gptsh:{doc['id']}"
-    if name:
-        own_key = name.removeprefix("@")
+    own_key = name.removeprefix("@") if name else f"gptsh:{doc['id']}"
     return str(_imported(doc).get("name") or own_key)
 
 

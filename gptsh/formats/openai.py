@@ -68,15 +68,15 @@ def read(source: Source) -> Results | None:
     key = fingerprint([line.value for line in lines])
     session = Conversation(source, NAME, key, model=body.get("model"), params=body, skipped=skipped)
     # Anthropic's API has the system prompt in the body.
-    system = [_instruction({"role": "system", "content": body.get("system")})]
+    system = _instruction({"role": "system", "content": body.get("system")})
     for line in lines:
         text = "" if session.messages else _instruction(as_dict(line.value))
         if text:
-            system.append(text)
+            system += f"\n\n{text}" if system else text
         else:
             session.add_record(_message, line.value, line.number)
-    session.system = "\n\n".join(filter(None, system))
-    return session.results(allow_empty=bool(session.system))
+    session.system = system
+    return session.results(allow_empty=bool(system))
 
 
 def _is_message(value: JsonObject) -> bool:

@@ -289,7 +289,9 @@ class Layout:
                 content = self._elements(node.children, width - 2)
                 return [indent(line, "│ ", DIM) for line in content]
             case "bullet_list" | "ordered_list":
-                return self._list(node.children, width)
+                return self._elements(node.children, width)
+            case "list_item":
+                return self._item(node, width)
             case "table":
                 return self._table(node, width)
             case "heading":
@@ -304,20 +306,17 @@ class Layout:
                 return wrap(Text(node.content.rstrip("\n")), width)
         return wrap(self._text(node), width)
 
-    def _list(self, items: Sequence[SyntaxTreeNode], width: int) -> list[Text]:
-        lines: list[Text] = []
-        for item in items:
-            if lines and self._follows_blank_line(item):
-                lines.append(Text())
-            mark = f"{item.info:>2}. " if item.info else " • "
-            first, *others = self._elements(item.children, width - len(mark)) or [Text()]
-            task_mark = _TASKS.get(first.plain[:4]) if self._terminal.colors else None
-            if task_mark and not item.info and item.children[0].type == "paragraph":
-                mark = task_mark
-                first = first[4:]
-            lines.append(indent(first, mark, PLAIN))
-            for line in others:
-                lines.append(indent(line, " " * len(mark), PLAIN))
+    def _item(self, item: SyntaxTreeNode, width: int) -> list[Text]:
+        """Return an item of a list after its mark; an empty item is a mark alone."""
+        mark = f"{item.info:>2}. " if item.info else " • "
+        first, *others = self._elements(item.children, width - len(mark)) or [Text()]
+        task_mark = _TASKS.get(first.plain[:4]) if self._terminal.colors else None
+        if task_mark and not item.info and item.children[0].type == "paragraph":
+            mark = task_mark
+            first = first[4:]
+        lines = [indent(first, mark, PLAIN)]
+        for line in others:
+            lines.append(indent(line, " " * len(mark), PLAIN))
         return lines
 
     def _table(self, table: SyntaxTreeNode, width: int) -> list[Text]:

@@ -108,15 +108,22 @@ def at_point(doc: Document, point: str) -> Document:
         end = _end_of_turn(messages, point)
     else:
         snapshot = snapshots.find(doc["context"], point)
-        for index, message in enumerate(messages):
-            if snapshot and message["id"] == snapshot.get("message"):
-                end = index + 1
+        if snapshot:
+            end = count_up_to(messages, snapshot.get("message")) or None
     if end is None:
         turns = quantity(len(starts_of(messages)), "turn")
         available = f"it has {turns} and no snapshot of this name"
         raise UnknownSession(f"session {doc['id']} has no point {point!r}", available)
     context = snapshots.context_at(doc["context"], messages, end, snapshot)
     return {**doc, "messages": messages[:end], "stats": stats(messages[:end]), "context": context}
+
+
+def count_up_to(messages: Sequence[Message], message_id: str | None) -> int:
+    """Return the number of messages up to and including one; 0 if there is none with this id."""
+    for number, message in enumerate(messages, start=1):
+        if message["id"] == message_id:
+            return number
+    return 0
 
 
 def _end_of_turn(messages: Sequence[Message], point: str) -> int | None:

@@ -6,7 +6,7 @@ from gptsh.content.passages import Passage, partial_reason, passages
 from gptsh.core import usage
 from gptsh.core.document import Document, stats
 from gptsh.core.listing import title_of
-from gptsh.core.turns import starts_of
+from gptsh.core.turns import count_up_to, starts_of
 from gptsh.jsonio import as_dict, encode_json
 from gptsh.messages import Message, full_name, safe_params, token_count
 from gptsh.terminal.stdio import BOLD, DIM, TerminalStyle, styled
@@ -122,7 +122,7 @@ def _compaction(doc: Document) -> str:
     compaction = doc["context"]["compaction"]
     if not compaction:
         return ""
-    covered = _count_up_to(doc, compaction.get("upto"))
+    covered = count_up_to(doc["messages"], compaction.get("upto"))
     before = _number(compaction.get("before"))
     after = _number(compaction.get("after"))
     return f"{compaction.get('strategy')}, {covered} messages, {before} → {after} tokens"
@@ -135,7 +135,7 @@ def _number(tokens: object) -> str:
 def snapshots_of(doc: Document) -> Iterator[str]:
     """Yield each snapshot of a session in one line, newest first."""
     for item in reversed(doc["context"]["snapshots"]):
-        count = _count_up_to(doc, item.get("message"))
+        count = count_up_to(doc["messages"], item.get("message"))
         turn = len(starts_of(doc["messages"][:count]))
         facts = [str(item.get("name"))]
         created_at = item.get("created_at")
@@ -148,14 +148,6 @@ def snapshots_of(doc: Document) -> Iterator[str]:
         if reason:
             facts.append(reason)
         yield one_line(", ".join(facts))
-
-
-def _count_up_to(doc: Document, message_id: str | None) -> int:
-    """Return the number of messages up to and including one; 0 if there is none with this id."""
-    for number, message in enumerate(doc["messages"], start=1):
-        if message["id"] == message_id:
-            return number
-    return 0
 
 
 # ---- transcript

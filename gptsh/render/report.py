@@ -69,7 +69,7 @@ class Reporter:
     def _write_json(self, err: GptshError, output: str) -> None:
         from gptsh.render import structured
 
-        error = structured.error(str(err), err.hint, err.exit_code)
+        error = structured.error(err, err.hint)
         objects: list[dict[str, object]] = [{"error": error}]
         if self.expects_answer:
             answer = {**structured.ANSWER, "session": self.session, "error": error}

@@ -48,9 +48,9 @@ class Failure(TypedDict):
     exit_code: int
 
 
-def error(message: str, hint: str, exit_code: int) -> Failure:
+def error(err: GptshError, hint: str) -> Failure:
     """Return a failure for JSON; an empty ``hint`` is none."""
-    return {"message": message, "hint": hint or None, "exit_code": exit_code}
+    return {"message": str(err), "hint": hint or None, "exit_code": err.exit_code}
 
 
 def listing(items: Iterable[Mapping[str, object]], output: str | None) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.core import approvals
-from gptsh.errors import StoreError
+from gptsh.errors import Denied, StoreError
 from gptsh.jsonio import JsonObject, as_dict
 from gptsh.messages import Call, ServerQuestion, ToolResult, Tools, error_result
 from gptsh.terminal import stdio
@@ -269,15 +269,16 @@ _SHOWN_LINES = 12  # of the arguments, until the user asks for all
 class Approval:
     """Runs the tool calls of a turn that are approved.
 
-    What is always approved is kept for the session's file.
+    What is always approved is kept for the session's file. Names of tools that the model made up
+    are added to ``not_offered``; it is sent an error for such a call.
     """
 
-    def __init__(self, tools: Tools, session: "Session") -> None:
-        self.denied: list[str] = []  # names of tools
-        self.not_offered: list[str] = []  # names that the model made up; it is sent an error
-        self.has_terminal = True  # unless a question found none
+    def __init__(self, tools: Tools, session: "Session", not_offered: list[str]) -> None:
         self._tools = tools
         self._session = session
+        self._not_offered = not_offered
+        self._denied: list[str] = []  # names of tools
+        self._has_terminal = True  # unless a question found none
         self._approved = approvals.approved_in(session.filename)
 
     def run(self, calls: Sequence[Call], screen: "Screen") -> Iterator[ToolResult]:
@@ -300,7 +301,7 @@ class Approval:
             name = str(call["function"].get("name"))
             names.append(name)
             if name not in offered:
-                self.not_offered.append(name)
+                self._not_offered.append(name)
             elif stdio.is_terminal(sys.stderr):  # only a user reads it, no program
                 line = f"{name} {call['function'].get('arguments', '')}"
                 stdio.write_stderr(f"{shorten(line, stdio.width(sys.stderr) - 1)}\n")
@@ -315,12 +316,21 @@ class Approval:
 
             yield from self._tools.run(allowed_calls, answer)
 
+    def denial(self) -> Denied | None:
+        """The failure of a turn in which calls were denied; None if all of them were approved."""
+        if not self._denied:
+            return None
+        names = ", ".join(dict.fromkeys(self._denied))
+        way = ""
+        if not self._has_terminal:
+            way = "approve it on a terminal, or set auto_approve under its [mcp.servers.NAME]"
+        return Denied(f"a tool call was denied: {names}", way)
+
     def _refusal(self, call: Call) -> str | None:
         """Ask the user about a call: why it must not run, in words for the model; None if it may.
 
-        Waits without limit.
-
-        Shows the arguments, JSON indented; of long ones only both ends, and all of them on request.
+        Waits without limit. Shows the arguments, JSON indented; of long ones only both ends, and
+        all of them on request.
         """
         tool = self._tools.needs_approval(call)
         if tool is None or tool in self._approved:
@@ -331,9 +341,9 @@ class Approval:
             self._remember(tool)
         if decision in ("yes", "always"):
             return None
-        self.denied.append(str(call["function"]["name"]))
-        self.has_terminal = decision is not None
-        return BY_USER if self.has_terminal else NO_TERMINAL
+        self._denied.append(str(call["function"]["name"]))
+        self._has_terminal = decision is not None
+        return BY_USER if self._has_terminal else NO_TERMINAL
 
     def _remember(self, tool: approvals.ServerTool) -> None:
         """Keep an approval for later turns, unless this session is not saved."""

@@ -105,7 +105,7 @@ def show_last_answer(
         failure = failure or err
     turn, _ = turns.last_turn(doc["messages"])
     sources = {page["url"]: page["title"] for part in turn for page in part.get("sources", ())}
-    error = failure and structured.error(str(failure), "", failure.exit_code)
+    error = failure and structured.error(failure, "")
     screen = Screen(output)
     with screen.exclusive(interrupts.before_kill), stdio.output_errors():
         screen.writer.write(Text(text))
@@ -180,7 +180,7 @@ def compact(
         "after": record.get("after", current.message_tokens),
         "budget": prompt.budget.limit,
         "window": prompt.budget.window,
-        "error": failure and structured.error(str(failure), "", failure.exit_code),
+        "error": failure and structured.error(failure, ""),
     }
     engine.reporter.reported = True
     if not planner.output.is_structured:

@@ -11,7 +11,7 @@ from gptsh.context import sendable
 from gptsh.context.sendable import build_messages, make_sendable
 from gptsh.context.tokens import AUTO, REFUSED, Estimator, Prompt, count_message
 from gptsh.core import turns
-from gptsh.errors import GptshError, ModelError, StoreError, TooLong, UsageError
+from gptsh.errors import GptshError, ModelError, NoAnswer, StoreError, TooLong, UsageError
 from gptsh.llm.client import Client
 from gptsh.messages import Message, Part, Request, Tools, parts_of
 from gptsh.models.facts import exact_facts
@@ -340,10 +340,8 @@ class Planner:
         """The refusal of a prompt that cannot be shortened any more, with what the user can do."""
         advice = self._advice_on_length(messages)
         if refusal.window is None and self._estimator.window is None:
-            advice += (
-                f"; set context_window under [providers.{self.provider}], and gptsh sends less"
-            )
-            advice += " of a long session"
+            setting = f"context_window under [providers.{self.provider}]"
+            advice += f"; set {setting}, and gptsh sends less of a long session"
         err = TooLong(str(refusal), advice, detail=refusal.detail)
         is_asked_again = self._session.is_saved and turns.unanswered(messages)
         if is_asked_again and not self._options.interactive:
@@ -351,6 +349,14 @@ class Planner:
             command = f"gptsh -s {self._session.ref} {changed}"
             err.hint = f"the question is saved: '{command}' asks it again"
         return err
+
+    def explain_silence(self, err: NoAnswer, prompt: Prompt) -> NoAnswer:
+        """The error of an empty answer; where the window is unknown, the prompt may be too long."""
+        if prompt.budget.window is not None:
+            return err
+        problem = f"{self.model} answered nothing to a prompt of about {prompt.tokens:,} tokens"
+        advice = f"if that is too long for it, set context_window under [providers.{self.provider}]"
+        return NoAnswer(f"{problem}, and its window is not known", advice, detail=err.detail)
 
     def _advice_on_length(self, messages: Sequence[Message]) -> str:
         """What the user can do about a prompt that is too long."""

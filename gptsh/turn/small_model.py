@@ -237,11 +237,11 @@ class Consolidation:
             self.interrupted = interrupted
             self.is_over = True
             err = as_error(interrupted)
-            result["error"] = structured.error(str(err), err.hint, err.exit_code)
+            result["error"] = structured.error(err, err.hint)
         except GptshError as err:
             self.exit_code = self.exit_code or err.exit_code
             self.is_over = isinstance(err, StoreBusy)
-            result["error"] = structured.error(str(err), err.hint, err.exit_code)
+            result["error"] = structured.error(err, err.hint)
             stdio.note(f"session {session}: {err}")
         return result
 

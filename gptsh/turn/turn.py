@@ -11,7 +11,6 @@ from gptsh.content.answer import CONTENT_FILTER, Answer, answer_error, is_open
 from gptsh.context.tokens import Prompt, was_truncated
 from gptsh.core import document, locks, sessions, turns
 from gptsh.errors import (
-    Denied,
     Filtered,
     GptshError,
     Incomplete,
@@ -178,7 +177,7 @@ class Turn:
         if self._tools:
             from gptsh.turn.approval import Approval
 
-            self._approval = Approval(self._tools, session)
+            self._approval = Approval(self._tools, session, self._not_offered)
         failure: BaseException | None = None
         # Other runs do not send a question that is claimed, as long as it has no answer.
         claim = locks.claim_of_turn(self._question_id)
@@ -277,8 +276,8 @@ class Turn:
             except GptshError as unusable:
                 stdio.note(f"cannot fall back to {agent.model}: {unusable}")
                 continue
-            secrets = sorted(self._setup.agent.params.keys() - setup.agent.params.keys())
-            without = f", without {', '.join(secrets)}" if secrets else ""
+            dropped = sorted(self._setup.agent.params.keys() - setup.agent.params.keys())
+            without = f", without {', '.join(dropped)}" if dropped else ""
             stdio.note(f"{err}; asking {planner.model} instead{without}")
             self._setup = setup
             self._planner = planner
@@ -290,22 +289,24 @@ class Turn:
 
         Raises SchemaMismatch.
         """
-        for may_repair in (True, False):
+        faults = schema.faults(self._setup.output.select(self._text))
+        if faults and not self._timed_out:
+            self._ask_for_repair(schema.repair(faults))
             faults = schema.faults(self._setup.output.select(self._text))
-            if not faults:
-                return
-            mismatch = SchemaMismatch(f"the answer is not what --schema asks: {faults[0]}")
-            if self._timed_out or not may_repair:
-                raise mismatch
-            request = user_message(schema.repair(faults), ())
-            request["repair"] = True  # the user did not write it: it starts no turn
-            event = self._append(request)
-            try:
-                prompt = self._plan()
-            except TooLong:
-                raise mismatch from None
-            self.session.save(event, fsync=False)
-            self._ask_until_answered(prompt)
+        if faults:
+            raise SchemaMismatch(f"the answer is not what --schema asks: {faults[0]}")
+
+    def _ask_for_repair(self, text: str) -> None:
+        """Ask for the answer again, unless the prompt is too long with that."""
+        request = user_message(text, ())
+        request["repair"] = True  # the user did not write it: it starts no turn
+        event = self._append(request)
+        try:
+            prompt = self._plan()
+        except TooLong:
+            return
+        self.session.save(event, fsync=False)
+        self._ask_until_answered(prompt)
 
     # ---- one request
 
@@ -322,7 +323,7 @@ class Turn:
             self._show_while_arriving(prompt.request, answer)
             partial_reason = None
         except NoAnswer as err:
-            raise self._explain_silence(err, prompt) from None
+            raise self._planner.explain_silence(err, prompt) from None
         except TimedOut:
             partial_reason = "timeout"
             raise
@@ -368,16 +369,6 @@ class Turn:
             raise Incomplete("the answer is incomplete: its reasoning has no end")
         for call in answer.get("tool_calls") or ():
             self._not_offered.append(str(call["function"].get("name")))
-
-    def _explain_silence(self, err: NoAnswer, prompt: Prompt) -> NoAnswer:
-        """The error of an empty answer; where the window is unknown, the prompt may be too long."""
-        if prompt.budget.window is not None:
-            return err
-        model = self._planner.model
-        provider = self._planner.provider
-        problem = f"{model} answered nothing to a prompt of about {prompt.tokens:,} tokens"
-        advice = f"if that is too long for it, set context_window under [providers.{provider}]"
-        return NoAnswer(f"{problem}, and its window is not known", advice, detail=err.detail)
 
     def _explain_wait(self, spinner: "Spinner") -> None:
         """In a thread: let the spinner show that a self-hosted server is loading its model."""
@@ -461,15 +452,10 @@ class Turn:
         Return the first failure.
         """
         screen = self._screen
-        approval = self._approval
         failure = self._show_rest(failure)
         self._title.end(has_answer=self._last_answer is not None)
-        if failure is None and approval and approval.denied:
-            names = ", ".join(dict.fromkeys(approval.denied))
-            way = ""
-            if not approval.has_terminal:
-                way = "approve it on a terminal, or set auto_approve under its [mcp.servers.NAME]"
-            failure = Denied(f"a tool call was denied: {names}", way)
+        if failure is None and self._approval:
+            failure = self._approval.denial()
         if self._setup.output.is_structured:
             self._engine.reporter.reported = True
             failure = screen.write_safely(screen.writer.close, failure)
@@ -498,9 +484,8 @@ class Turn:
         ending = self._engine.client.ending_note(self._planner.model)
         if ending:
             self._notes.append(ending)
-        not_offered = [*self._not_offered, *(self._approval.not_offered if self._approval else ())]
-        if not_offered:
-            called = ", ".join(dict.fromkeys(not_offered))
+        if self._not_offered:
+            called = ", ".join(dict.fromkeys(self._not_offered))
             problem = "the model called a tool that was not offered, so it did not run"
             self._notes.insert(0, f"{problem}: {called}")
         for text in self._notes:
@@ -530,8 +515,7 @@ class Turn:
             cause = as_error(cause)
         if isinstance(cause, GptshError):
             self._engine.reporter.add_config_path(cause)
-            hint = cause.hint or session.resume_hint(self._last_answer)
-            error = structured.error(str(cause), hint, cause.exit_code)
+            error = structured.error(cause, cause.hint or session.resume_hint(self._last_answer))
         return {
             **structured.ANSWER,
             "finish_reason": message.get("finish_reason"),

@@ -183,14 +183,15 @@ class Compactor:
         """The older messages, and those after them as they are sent."""
         end = self._numbers[record["upto"]]
         pruned_end = self._numbers.get(record.get("pruned") or "", 0)
-        ends = record.get("ends") or {}
+        excerpts = record.get("ends") or {}
         recent: list[Message] = []
         for number, message in enumerate(self._messages[end:], end + 1):
-            if message["id"] in ends:
-                message = cut_text(message, ends[message["id"]])
+            if message["id"] in excerpts:
+                recent.append(cut_text(message, excerpts[message["id"]]))
             elif number <= pruned_end:
-                message = _pruned_result(message)
-            recent.append(message)
+                recent.append(_pruned_result(message))
+            else:
+                recent.append(message)
 
         older = [*self._messages[:end]]
         summary = self._summary_of(record)
@@ -240,8 +241,8 @@ class Compactor:
         # The next compaction may have room for words that ``minimal`` leaves out.
         before = self._counted(None) if now.strategy == MINIMAL else now
         prompt = self._shorter(target, reason)
-        least_saving = 1 if reason == ASKED else _MAX_SHARE_LEFT
-        if not prompt or not prompt.fits or prompt.tokens >= least_saving * before.tokens:
+        max_share = 1 if reason == ASKED else _MAX_SHARE_LEFT
+        if not prompt or not prompt.fits or prompt.tokens >= max_share * before.tokens:
             if before.fits:
                 return before
             prompt = self._counted(self._minimal())
@@ -297,7 +298,9 @@ class Compactor:
         if not full_length or longest < min(_MIN_SUMMARY, full_length):
             return None
         existing = self._existing_summary(max(target, scale * (protected + longest)))
-        return existing or self._new_summary(max(1, int(longest / LENGTH_TOLERANCE)))
+        if existing:
+            return existing
+        return self._new_summary(max(1, int(longest / LENGTH_TOLERANCE)))
 
     def _existing_summary(self, max_tokens: float) -> Compaction | None:
         """The record that uses the newest summary, if the prompt has at most so many tokens then."""
@@ -342,9 +345,8 @@ class Compactor:
         )
         record["room"] = self._free_beside(record, goal)
         replacement = self._replacement(record, self._messages[:start])
-        end, ends = self._start_of_more(replacement)
+        end, record["ends"] = self._start_of_more(replacement)
         record["upto"] = self._ids[end - 1]
-        record["ends"] = ends
         record["room"] = self._free_beside(record, goal)
         return record
 
@@ -388,15 +390,15 @@ class Compactor:
                 continue
             added = [*map(_pruned_result, older[index:end])]
             # What is sent as a message is no longer a line of the replacement.
-            missing = _count(added) - replacement.count(range(index, end)) - free
-            if missing > 0:
+            excess = _count(added) - replacement.count(range(index, end)) - free
+            if excess > 0:
                 longest = max(added, key=count_message)
                 text_tokens = count_message(longest) - count_message(cut_text(longest, 0))
-                max_tokens = text_tokens - missing
+                max_tokens = text_tokens - excess
                 if max_tokens >= MIN_EXCERPT and not starts_turn(longest):
                     return index, {longest["id"]: max_tokens}
                 break
-            free = -missing
+            free = -excess
             end = index
         return end, {}
 

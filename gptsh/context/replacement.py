@@ -96,9 +96,8 @@ class Replacement:
             self._add_excerpt(index, text_of(self.older[index]), max_tokens)
 
     def _add_summary(self, summary: Summary | None) -> None:
-        text = (summary and summary["text"]) or ""
-        if text and self.free >= MIN_EXCERPT:
-            self.summary = truncate_end(text, self.free)
+        if summary and summary["text"] and self.free >= MIN_EXCERPT:
+            self.summary = truncate_end(summary["text"], self.free)
             self.free -= count_text(self.summary)
 
     def add_words(self, questions: Iterable[int]) -> None:
@@ -138,9 +137,8 @@ class Replacement:
             self._put(index, truncate_middle(text, max_tokens))
 
     def _put(self, index: int, line: str) -> None:
-        if line:
-            self.lines[index] = line
-            self.free -= count_text(line) + 1  # the end of the line
+        self.lines[index] = line
+        self.free -= count_text(line) + 1  # the end of the line
 
     def _line_of(self, index: int) -> str:
         """The words of a question under its number, then the names of what was attached.
@@ -192,16 +190,16 @@ class Replacement:
         """The replacement as a question; none if nothing is older, or if it has no tokens."""
         if not self.older or (self._limit < HEADING_TOKENS and self._current is None):
             return []
-        sections = [_BEGINNING, *self._sections(), _END]
+        text = "\n\n".join([_BEGINNING, *self._sections()])
         parts: list[Part] = []
         for index in sorted(self._media):
             heading = _MEDIA.format(number=self.questions[index])
             for part in self._media[index]:
                 parts += [{"type": "text", "text": heading}, part]
         if not parts:
-            return [user_message("\n\n".join(sections), ())]
-        parts.append({"type": "text", "text": sections.pop()})
-        return [user_message("\n\n".join(sections), parts)]
+            return [user_message(f"{text}\n\n{_END}", ())]
+        parts.append({"type": "text", "text": _END})
+        return [user_message(text, parts)]
 
     def _sections(self) -> list[str]:
         """The texts of the message, each under its heading."""
@@ -264,7 +262,8 @@ def _paths_in(arguments: str) -> list[str]:
         for key, value in as_dict(parse_json(arguments)).items():
             if not re.fullmatch(_PATH_KEYS, key):
                 continue
-            for path in value if isinstance(value, list) else [value]:
+            candidates = value if isinstance(value, list) else [value]
+            for path in candidates:
                 if isinstance(path, str) and 0 < len(path) <= _LONGEST_PATH and "\n" not in path:
                     paths.append(path)
     return paths

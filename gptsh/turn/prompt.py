@@ -63,18 +63,21 @@ class Exclusions:
 
         Raises UsageError if the question has an attachment that the model does not accept.
         """
-        question_at = turns.question_index(messages)
-        self._question_id = messages[question_at]["id"] if question_at < len(messages) else None
-        earlier = messages[:question_at]
+        question_index = turns.question_index(messages)
+        if question_index < len(messages):
+            self._question_id = messages[question_index]["id"]
+        earlier = messages[:question_index]
         self.filtered = filtered_questions(earlier)
         if self.filtered and messages[turns.starts_of(earlier)[-1]]["id"] in self.filtered:
             stdio.note("the last question is not sent: the provider's filter refused it")
-        attachments = [(one, part, media) for one in messages for part, media in media_in(one)]
+        attachments: list[tuple[Message, Part, Media]] = []
+        for message in messages:
+            attachments += [(message, part, media) for part, media in media_in(message)]
         if attachments:
             self._find_unsupported(attachments)
-        if any(media.kind == "image" for *_, media in attachments):
-            known = set(self._client.refused_images(self._model))
-            self._leave_out(known & {digest for _, digest in self._sent_images(messages)})
+            digests = {digest for _, digest in self._sent_images(messages)}
+            if digests:
+                self._leave_out(digests.intersection(self._client.refused_images(self._model)))
 
     def _find_unsupported(self, attachments: Sequence[tuple[Message, Part, Media]]) -> None:
         """Find the kinds of attachments that the model does not accept.
@@ -82,9 +85,13 @@ class Exclusions:
         A note says how many are not sent, including those that its API cannot carry.
         """
         model = self._model
+        unsupported = set()
+        for kind in {media.kind for *_, media in attachments}:
+            if self._client.can(model, ABILITIES[kind]) is False:  # None: nobody knows
+                unsupported.add(kind)
+        self.kinds = frozenset(unsupported)
+
         left_out = []
-        kinds = {media.kind for *_, media in attachments}
-        self.kinds = frozenset(k for k in kinds if self._client.can(model, ABILITIES[k]) is False)
         for message, part, media in attachments:
             name = NAMES[media.kind]
             if media.kind in self.kinds:
@@ -122,9 +129,13 @@ class Exclusions:
         if not (isinstance(err, ModelError) and err.refuses_images):
             return False
         sent = self._sent_images(messages)
-        answers = [at for at, one in enumerate(messages) if one.get("model") == self._model]
-        answered = answers[-1] if answers else -1
-        digests = {digest for at, digest in sent if at > answered} or {digest for _, digest in sent}
+        last_answer = -1
+        for index, message in enumerate(messages):
+            if message.get("model") == self._model:
+                last_answer = index
+        digests = {digest for index, digest in sent if index > last_answer}
+        if not digests:
+            digests = {digest for _, digest in sent}
         self._to_remember |= digests
         self._leave_out(digests)
         return bool(digests)
@@ -138,10 +149,10 @@ class Exclusions:
     def _sent_images(self, messages: Sequence[Message]) -> list[tuple[int, str]]:
         """The images outside the question that are sent: index of the message, digest."""
         sent: list[tuple[int, str]] = []
-        for at, message in enumerate(messages):
+        for index, message in enumerate(messages):
             if message["id"] != self._question_id and "image" not in self.kinds:
-                sent += [(at, digest) for _, digest in _images_in(message)]
-        return [(at, digest) for at, digest in sent if digest not in self.refused]
+                sent += [(index, digest) for _, digest in _images_in(message)]
+        return [image for image in sent if image[1] not in self.refused]
 
     def _leave_out(self, digests: set[str]) -> None:
         if digests:
@@ -201,8 +212,8 @@ class Planner:
     """Makes the prompts of a turn for one model; adds the costs of its summaries to ``costs``.
 
     What changes from one prompt to the next has an owner each: the ``Estimator`` the window and how
-    tokens are counted, ``RecordedTexts`` the memory and the project's file, ``exclusions`` what is left
-    out, the session its cuts and compactions.
+    tokens are counted, ``RecordedTexts`` the memory and the project's file, ``exclusions`` what is
+    left out, the session its cuts and compactions.
     """
 
     def __init__(
@@ -423,9 +434,8 @@ class Planner:
 
             target = self.target
             wanted = self.output.schema.schema
-            # Ollama accepts a schema for every model, but the model does not see it.
             accepts = None
-            if target.api != "ollama":
+            if target.api != "ollama":  # which accepts it for every model, and does not show it
                 accepts = exact_facts(target.provider, target.model).can("response_schema")
             if accepts or (accepts is None and target.api in DIRECT):
                 schema = wanted
@@ -463,12 +473,11 @@ class Planner:
         from gptsh.turn.shortening import Truncation
 
         self._estimator.forget_reports()
-        question_at = turns.question_index(messages) if self.rules.compact else 0
+        # Without compaction the earlier questions are sent whole, so they are cut, too.
+        start = turns.question_index(messages) if self.rules.compact else 0
         threshold = int(self.rules.compact_at * budget.whole)
         truncation = Truncation(self._session, end, self._counted, self._estimator.scale)
-        truncation.cut_to_fit(
-            messages[:question_at], messages[question_at:], budget.whole, threshold
-        )
+        truncation.cut_to_fit(messages[:start], messages[start:], budget.whole, threshold)
 
     # ---- what is sent
 
@@ -494,7 +503,7 @@ class Planner:
         return self._estimator.estimated(prompt)
 
     def _counted(self, messages: Sequence[Message], cuts: "Mapping[str, Cuts]") -> Prompt:
-        """The same with these cuts, and counted."""
+        """The prompt that sends all of the messages with these cuts, counted."""
         return self._estimator.counted(self._draft.with_messages(self._sendable(messages, cuts)))
 
     def _choose(
@@ -520,16 +529,14 @@ class Planner:
     def _summariser(self) -> "Summariser":
         from gptsh.turn.small_model import Summariser
 
-        engine = self._engine
-        fsync = self._options.compact
         return Summariser(
-            engine.settings,
-            engine.client,
+            self._engine.settings,
+            self._client,
             self.agent,
             self._session,
             self._screen,
             self._costs,
-            fsync=fsync,
+            fsync=self._options.compact,
         )
 
     def _finish(self, prompt: Prompt, messages: Sequence[Message]) -> Prompt:

@@ -61,10 +61,12 @@ class FolderSearch:
             if self._may_send(name, is_tracked=in_git.get(name, False)):
                 yield self._path(name)
 
-    def names_left_out(self) -> str:
-        """Name the first files with their reasons, and say how many more there are."""
+    def left_out_note(self) -> str:
+        """Name the first files that are left out, each with its reason; "" if none is."""
+        if not self.left_out:
+            return ""
         names = [f"{path} ({self.left_out[path]})" for path in sorted(self.left_out)]
-        text = ", ".join(names[:_MAX_NAMED])
+        text = f"left out: {', '.join(names[:_MAX_NAMED])}"
         more = len(names) - _MAX_NAMED
         return f"{text} and {quantity(more, 'other')}" if more > 0 else text
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _MAX_MEDIA = 50_000_000  # bytes of images, documents, audio and video; no provider accepts more
 _MAX_IN_FOLDER = 1_000_000  # bytes of a text file; data and logs are larger, code and prose are not
 _MAX_FOLDER = 50_000_000  # bytes of a folder's text files together; no window is that large
-_HEAD = 1 << 16  # bytes by which the type of a long file is detected while it is read
+_FIRST_BYTES = 1 << 16  # bytes by which the type of a long file is detected while it is read
 _LARGE = 1_000_000  # bytes of text; more may not fit the window
 _WILDCARD = r"[*?[]"
 _SENDABLE = "text, PNG, JPEG, GIF, WebP, PDF, WAV, MP3, MP4, WebM and MPEG"
@@ -112,12 +112,12 @@ class Files:
         above = pattern.removesuffix("/".join(levels))
         search = FolderSearch(above.rstrip("/") or above or ".")
         paths = [*search.matches(levels)]
-        names = search.names_left_out()
+        left_out = search.left_out_note()
         if not paths:
-            raise UsageError(f"no file matches {pattern}", names and f"left out: {names}")
+            raise UsageError(f"no file matches {pattern}", left_out)
         yield from self._files(paths)
-        if names:
-            stdio.note(f"{pattern}: left out: {names}")
+        if left_out:
+            stdio.note(f"{pattern}: {left_out}")
 
     def _texts_of_folder(self, folder: str) -> Iterator[tuple[str, bytearray]]:
         """Yield path and data of the text files, then note their number and which are left out."""
@@ -144,20 +144,20 @@ class Files:
                 raise TooLong(problem, "name a smaller folder")
             self.sizes[path] = len(data)
             yield path, data
-        names = search.names_left_out()
+        left_out = search.left_out_note()
         if is_empty:
-            raise UsageError(f"{folder} has no text file to send", names and f"left out: {names}")
+            raise UsageError(f"{folder} has no text file to send", left_out)
         tokens = sent_size // BYTES
         files = quantity(count, "file")
         stdio.note(f"{folder}: {files}, {format_size(size)}, about {tokens:,} tokens")
-        if names:
-            stdio.note(f"{folder}: left out: {names}")
+        if left_out:
+            stdio.note(f"{folder}: {left_out}")
 
     def check_of(self, source: str) -> stdio.Check:
         """Return a check for reading a source: it raises TooLong once a text exceeds the window."""
 
         def check(data: bytearray) -> None:
-            is_media = attachments.may_be_pdf(data) or attachments.detect_type(data[:_HEAD])
+            is_media = attachments.may_be_pdf(data) or attachments.detect_type(data[:_FIRST_BYTES])
             if self._client is None or self._model is None or is_media:
                 return
             if not self._has_asked:
@@ -235,7 +235,7 @@ def check_words(argv: Sequence[str], prompt: Sequence[str]) -> None:
     """Raise UsageError if the shell has expanded a pattern: the next word is a file, too."""
     words = argv[: argv.index("--")] if "--" in argv else argv
     for option, value, word in zip(words, words[1:], words[2:], strict=False):
-        if not (option == "--file" or re.fullmatch("-[a-z]*f", option)) or word not in prompt:
+        if word not in prompt or not re.fullmatch("--file|-[a-z]*f", option):
             continue
         if os.path.isfile(word) or (os.path.isdir(word) and len(prompt) > 1):
             raise UsageError(
@@ -291,16 +291,7 @@ def read_question(
         if not words.strip():
             return None
 
-    texts = [("the prompt", words)]
-    for part in parts:
-        texts.append((part["source"], part.get("text", "")))
-    invalid = [source for source, text in texts if not is_unicode(text)]
-    if invalid:
-        stdio.note(
-            f"not valid UTF-8: {', '.join(invalid)}: the invalid bytes are saved, and sent as "
-            "U+FFFD; iconv -f ENCODING -t utf-8 converts the text"
-        )
-
+    _note_invalid(words, parts)
     parts = [*attached, *parts]
     given = user_message(words, parts)
     if template and (parts or words.strip() or not template.needs_input):
@@ -308,10 +299,25 @@ def read_question(
         others = [part for part in parts if part is not piped_text]
         content = [*template.question(words, piped_text), *others]
         question: Message = {"role": "user", "content": content}
-        if text := beginning_of(given, _MAX_INPUT)[:_MAX_INPUT].strip() or question_gist(given):
-            question["input"] = text
+        own_text = beginning_of(given, _MAX_INPUT)[:_MAX_INPUT].strip()
+        input_text = own_text or question_gist(given)
+        if input_text:
+            question["input"] = input_text
         return question
     return None if is_blank(given) else given
+
+
+def _note_invalid(words: str, parts: Sequence[Part]) -> None:
+    """Note which of the words and texts are not UTF-8."""
+    invalid = [] if is_unicode(words) else ["the prompt"]
+    for part in parts:
+        if not is_unicode(part.get("text", "")):
+            invalid.append(part["source"])
+    if invalid:
+        stdio.note(
+            f"not valid UTF-8: {', '.join(invalid)}: the invalid bytes are saved, and sent as "
+            "U+FFFD; iconv -f ENCODING -t utf-8 converts the text"
+        )
 
 
 def has_piped_input(question: Message | None) -> bool:
@@ -333,9 +339,9 @@ def template_of(agent: Agent, pairs: Sequence[str], option: str) -> "Template | 
         values[name] = value
     if agent.prompt is None:
         if values:  # the session goes on, or the agent has none
-            problem = "no prompt of an agent makes this question, so it has no"
-            advice = "-a NAME chooses an agent with a prompt"
-            raise UsageError(f"{problem} {{{next(iter(values))}}}", advice)
+            first = next(iter(values))
+            problem = f"no prompt of an agent makes this question, so it has no {{{first}}}"
+            raise UsageError(problem, "-a NAME chooses an agent with a prompt")
         return None
     from gptsh.content import templates
 
@@ -345,8 +351,8 @@ def template_of(agent: Agent, pairs: Sequence[str], option: str) -> "Template | 
     prompt = f"the prompt of agent {agent.name}"
     if missing:
         ways = " ".join(f"{option} {name}=…" for name in missing)
-        literal = f"{missing[0]}={{{{{missing[0]}}}}}"
-        ways += f", or {option} '{literal}' if those braces are text"
+        first = missing[0]
+        ways += f", or {option} '{first}={{{{{first}}}}}' if those braces are text"
         raise UsageError(f"{prompt} has no value for {', '.join(missing)}", f"add {ways}")
     if unknown:
         known = f"it has {', '.join(names)}" if names else "it has no names"

@@ -185,8 +185,10 @@ def _stream(question: str, options: Options) -> Iterator[Event]:
     thread = threading.Thread(target=run, name="gptsh", daemon=True)
     thread.start()
     try:
-        while isinstance(event := events.get(), dict):
+        event = events.get()
+        while isinstance(event, dict):
             yield event
+            event = events.get()
     finally:
         call.has_left.set()
         thread.join(_LONGEST_END)
@@ -203,19 +205,10 @@ def _checked(function: str, question: object, options: Options) -> Options:
     _check_type(function, "question", question, (str,))
     values = {name: value for name, value in options.items() if value is not None}
     for name in options:
-        if name in Options.__annotations__:
-            if name in values:
-                _check_type(function, name, values[name], _TYPES.get(name, _SEVERAL))
-            continue
-        from difflib import get_close_matches
-
-        problem = f"{function}() got an unexpected keyword argument {name!r}"
-        similar = get_close_matches(name, Options.__annotations__, 1, _SIMILAR)
-        if name in STORED:
-            problem += f". Did you mean params={{{name!r}: …}}?"
-        elif similar:
-            problem += f". Did you mean {similar[0]!r}?"
-        raise TypeError(problem)
+        if name not in Options.__annotations__:
+            raise _unexpected(function, name)
+        if name in values:
+            _check_type(function, name, values[name], _TYPES.get(name, _SEVERAL))
     given = cast("Options", values)
     truncate = given.get("truncate")
     if truncate is not None and truncate not in ENDS:
@@ -226,11 +219,24 @@ def _checked(function: str, question: object, options: Options) -> Options:
     return given
 
 
+def _unexpected(function: str, name: str) -> TypeError:
+    """The error of an unknown option, with the one that may be meant."""
+    from difflib import get_close_matches
+
+    problem = f"{function}() got an unexpected keyword argument {name!r}"
+    similar = get_close_matches(name, Options.__annotations__, 1, _SIMILAR)
+    if name in STORED:
+        problem += f". Did you mean params={{{name!r}: …}}?"
+    elif similar:
+        problem += f". Did you mean {similar[0]!r}?"
+    return TypeError(problem)
+
+
 def _check_type(function: str, name: str, value: object, expected: tuple[type, ...]) -> None:
     if isinstance(value, expected) and not isinstance(value, bytes):
         return
-    kinds = " or ".join(kind.__name__ for kind in expected)
-    raise TypeError(f"{function}() argument {name!r} must be {kinds}, not {type(value).__name__}")
+    names = " or ".join(one.__name__ for one in expected)
+    raise TypeError(f"{function}() argument {name!r} must be {names}, not {type(value).__name__}")
 
 
 _calls = threading.Lock()  # of the two below
@@ -260,7 +266,7 @@ def _process_left_alone() -> Iterator[None]:
 
 
 def _remember_process() -> Callable[[], None]:
-    """Return a function that restores what is so now."""
+    """Return a function that restores the state of now."""
     was_frozen = gc.get_freeze_count() > 0
     environ = {name: os.environ.get(name) for name in _VARIABLES}
     root = logging.getLogger()
@@ -282,7 +288,7 @@ def _remember_process() -> Callable[[], None]:
 
 
 class _Call:
-    """One call of ``ask`` or ``stream``. ``has_left``: the caller waits no longer."""
+    """One call of ``ask`` or ``stream``. ``has_left`` is set when the caller waits no longer."""
 
     def __init__(self, options: Options) -> None:
         self.has_left = threading.Event()
@@ -299,17 +305,17 @@ class _Call:
         try:
             if turn_options.name:
                 folders.filename_of_name(turn_options.name)  # raises for invalid characters
-            engine = self._engine = Engine(config, os.environ, Reporter(), owns_process=False)
+            engine = Engine(config, os.environ, Reporter(), owns_process=False)
+            self._engine = engine
             session = Session.open(options.get("session"))
             setup = engine.resolve(turn_options, session.stored)
             engine.begin_turn(setup)
             values = [f"{name}={value}" for name, value in options.get("values", {}).items()]
-            message = read_question(
-                question,
-                [os.fspath(path) for path in _several(options.get("files", ()))],
-                Files(engine.client, setup.agent.model, refuses=turn_options.truncate is None),
-                template=template_of(setup.agent, values, "values"),
-            )
+            paths = [os.fspath(path) for path in _several(options.get("files", ()))]
+            refuses = turn_options.truncate is None
+            files = Files(engine.client, setup.agent.model, refuses=refuses)
+            template = template_of(setup.agent, values, "values")
+            message = read_question(question, paths, files, template=template)
             if message is None:
                 raise UsageError("the question is empty")
             Turn(engine, turn_options, interrupts, session, message, setup).run()

@@ -41,9 +41,8 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 class _Field(NamedTuple):
     """A field of a form: ``kind`` is a key of ``_KINDS``.
 
-    ``choices`` are values by title, empty for any value.
-
-    ``least`` and ``most`` bound a number, or the length of a text. ``default`` is None without one.
+    ``choices`` are values by title, empty for any value. ``least`` and ``most`` bound a number, or
+    the length of a text. ``default`` is None without one.
     """
 
     name: str
@@ -123,7 +122,7 @@ def _read_field(name: str, schema: JsonObject, *, is_required: bool) -> _Field |
     description = schema.get("description", "")
     choices = _read_choices(schema)
     are_texts = isinstance(title, str) and isinstance(description, str)
-    if kind not in [*_KINDS] or choices is None or not are_texts:
+    if choices is None or not are_texts or kind not in [*_KINDS]:  # which may be unhashable
         return None
     suffix = "Length" if kind == "string" else "imum"
     least = schema.get(f"min{suffix}", -_MAX_NUMBER)
@@ -132,15 +131,22 @@ def _read_field(name: str, schema: JsonObject, *, is_required: bool) -> _Field |
     if not are_numbers or not -_MAX_NUMBER <= least <= most <= _MAX_NUMBER:
         return None
     default = schema.get("default")
-    field = _Field(name, kind, title, description, choices, least, most, default, is_required)
+    field = _Field(
+        name,
+        kind,
+        title=title,
+        description=description,
+        choices=choices,
+        least=least,
+        most=most,
+        default=default,
+        is_required=is_required,
+    )
     return field if default is None or _fits(default, field) else None
 
 
 def _read_choices(schema: JsonObject) -> dict[str, object] | None:
-    """Return the values that a field may have, by title.
-
-    An empty dict for any value, None for odd choices.
-    """
+    """Return the values that a field may have, by title: none for any value, None if odd."""
     if schema.get("type") == "boolean":
         return {"yes": True, "no": False}
     choices: dict[str, object] = {}

@@ -22,17 +22,15 @@ from gptsh.models.usage import usage_from
 from gptsh.terminal import stdio
 from gptsh.text import format_usd
 
-_ANSWER_TOKENS = 4096  # of an answer without a limit of its own
+_ANSWER_TOKENS = 4096  # of an answer that no parameter limits
 _LEDGER = "spent.json"
 _MAX_LEDGER = 10_000  # bytes
 
 
 def budget_of(config: Settings, max_cost: float | None) -> "Budget | None":
-    """Return a new budget of ``max_cost`` and what is left of ``per_day``.
+    """Return a new budget of ``max_cost`` and what is left of ``per_day``; None without both.
 
-    None if there is no ceiling.
-
-    Raises UsageError for a negative one.
+    Raises UsageError for a negative ceiling.
     """
     if max_cost is not None and max_cost < 0:
         raise UsageError(f"max_cost is {max_cost}", "it is an amount in USD, 0 or more")
@@ -44,9 +42,8 @@ def budget_of(config: Settings, max_cost: float | None) -> "Budget | None":
 class Budget:
     """What requests may still cost: ``max_cost`` of this turn, ``per_day`` of all runs.
 
-    Several threads may use it.
-
     A request counts with the most that it can cost while it runs, then with its actual cost.
+    Several threads may use it.
     """
 
     def __init__(self, config: Settings, max_cost: float | None) -> None:
@@ -86,7 +83,7 @@ class Budget:
             cost = cost_of(self._settings, request.model, answer.usage) if answer.usage else None
             if cost is None and answer.message("error") is None:  # nothing has arrived
                 cost = 0.0
-            if cost is not None:  # else it keeps the price of the most
+            if cost is not None:  # else the highest price stays counted
                 self._correct(cost - price, day)
 
     def _reserve_today(self, request: Request, price: float) -> None:
@@ -101,10 +98,7 @@ class Budget:
         _change_spent_today(add)
 
     def _correct(self, difference: float, day: str) -> None:
-        """Correct by what a request has cost less or more.
-
-        In a ledger that fails it keeps the most.
-        """
+        """Add what a request has cost more or less; a ledger that fails keeps the highest price."""
         with self._lock:
             self._spent += difference
         if self._per_day is None or date.today().isoformat() != day:
@@ -175,10 +169,7 @@ def _refuse_above(
 
 
 def _spent_today() -> float:
-    """What was spent today, in USD.
-
-    Without a ledger of today what today's saved answers have cost.
-    """
+    """What was spent today, in USD; without today's ledger, what the saved answers have cost."""
     today = date.today().isoformat()
     ledger = {}
     with contextlib.suppress(OSError, ValueError, RecursionError):
@@ -194,11 +185,9 @@ def _spent_today() -> float:
 
 
 def _change_spent_today(change: Callable[[float], float]) -> None:
-    """Replace what was spent today by the result of ``change``.
+    """Replace what was spent today by the result of ``change``, unless that raises.
 
-    What that raises leaves it as it is.
-
-    Raises StoreError.
+    Raises StoreError if the ledger cannot be written.
     """
     folder = sessions_folder().parent
     with files.as_store_error("what is spent today cannot be recorded", folder):

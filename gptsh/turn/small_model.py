@@ -39,10 +39,7 @@ _MAX_SUMMARY_CALLS = 4  # calls of the small model in one run
 
 
 class Summariser:
-    """Asks an agent's small model for summaries of one session.
-
-    It adds the costs of its calls in USD to ``costs``.
-    """
+    """Asks an agent's small model for summaries of one session; adds their USD to ``costs``."""
 
     def __init__(
         self,
@@ -113,10 +110,7 @@ def placeholder_summary(
     previous: str | None,
     size: int,
 ) -> "Summary":
-    """The record of a summary that is not made yet.
-
-    Its estimated size is a third of its source at most.
-    """
+    """The record of a summary that is not made yet, of at most a third of its source's size."""
     source = tokens.count_text(previous or "") + sum(map(tokens.count_message, fresh))
     size = min(size, source // 3)
     record: Summary = {
@@ -133,10 +127,7 @@ def placeholder_summary(
 
 
 def make_small_model(config: Settings, client: Client, ask: Ask, model: str) -> "SmallModel":
-    """Make a small model, asked through ``ask`` (as ``client.ask``).
-
-    Its window is looked up on first use.
-    """
+    """Make a small model, asked through ``ask``; its window is looked up on first use."""
     from gptsh.context.summaries import SmallModel
 
     window = partial(client.windows.of, model, ask=True)
@@ -195,10 +186,9 @@ class Consolidation:
         if not (has_memory(agent) and memory.due_messages(session.doc, rules)):
             return None
         self._interrupts.restart_deadline(_TURN_LIMIT)
+        select = partial(memory.due_messages, rules=rules)
         try:
-            self._consolidate_part(
-                session.filename or "", agent, lambda doc: memory.due_messages(doc, rules), wait=0
-            )
+            self._consolidate_part(session.filename or "", agent, select, wait=0)
         except StoreBusy:
             return None
         except (GptshError, Interrupted) as err:
@@ -229,10 +219,10 @@ class Consolidation:
             agent = self.agent_of(doc)
             select = memory.pending_messages
             if has_memory(agent) and select(doc):
-                while (
-                    count := self._consolidate_part(filename, agent, select, wait=_LOCK_TIMEOUT)
-                ) is not None:
+                count: int | None = 0
+                while count is not None:
                     result["messages"] += count
+                    count = self._consolidate_part(filename, agent, select, wait=_LOCK_TIMEOUT)
         except Interrupted as interrupted:
             self.interrupted = interrupted
             self.is_over = True
@@ -273,9 +263,9 @@ class Consolidation:
                 stack.enter_context(memory.locked(agent.name, wait))
             doc = sessions.load_session(filename)
             messages = select(doc)
-            return (
-                memory.consolidate(doc, filename, agent.name, messages, small) if messages else None
-            )
+            if not messages:
+                return None
+            return memory.consolidate(doc, filename, agent.name, messages, small)
 
 
 def has_memory(agent: Agent) -> bool:
@@ -300,6 +290,7 @@ def consolidate_session(
     if result["messages"]:
         stdio.note(f"agent {result['agent']} remembers {quantity(result['messages'], 'message')}")
     interrupted = consolidation.interrupted
-    if interrupted:
-        stdio.note("not all is remembered yet")
-    return None if interrupted and (interrupted.by_user or interrupted.by_deadline) else interrupted
+    if interrupted is None:
+        return None
+    stdio.note("not all is remembered yet")
+    return None if interrupted.by_user or interrupted.by_deadline else interrupted

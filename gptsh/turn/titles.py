@@ -77,8 +77,9 @@ class TitleThread(threading.Thread):
             return ""
         message = self._answer.message()
         text = text_of(final_answer(message)) if message else ""
-        is_cut_off = is_open(text.strip())  # its reasoning has no end
-        return "" if is_cut_off else title_in(text) or ""
+        if is_open(text.strip()):  # its reasoning has no end
+            return ""
+        return title_in(text) or ""
 
     def record(self, doc: Document, *, is_late: bool = False) -> None:
         """Add the title to a document, and the call to its ledger; of a late one only the call."""
@@ -129,10 +130,7 @@ class Title:
             self._is_left = True
 
     def end(self, *, has_answer: bool) -> None:
-        """Save the title that has arrived beside the answer.
-
-        Leave a late one to the background process.
-        """
+        """Save the title that has arrived beside the answer; leave a late one to the background."""
         session = self._session
         thread = self._thread
         if thread and (thread.is_alive() or thread.title is not None):
@@ -148,14 +146,12 @@ class Title:
 
 
 def title_model(config: Settings, agent: Agent, doc: Document) -> str | None:
-    """The model to ask for the title of a session.
-
-    None if the session wants none, or ``echo`` would be asked.
-    """
+    """The model to ask for the title of a session; None if it wants none, or with ``echo``."""
     model = small_model(config, agent)
     if not (config.sessions.titles and model and wants_title(doc)):
         return None
-    return None if "echo" in (split_model(agent.model or "")[0], split_model(model)[0]) else model
+    providers = [split_model(name)[0] for name in (agent.model or "", model)]
+    return None if "echo" in providers else model
 
 
 # ---- the background process
@@ -164,10 +160,9 @@ def title_model(config: Settings, agent: Agent, doc: Document) -> str | None:
 def start_background(engine: Engine, config_file: str | None, filename: str) -> None:
     """Start the background process, unless it runs.
 
-    It lets go of the terminal, and nobody waits for it.
-
-    It begins with the session of ``filename``, which may be an old one. It gets the keys through a
-    pipe: a command that prints one may ask the user for a passphrase.
+    It lets go of the terminal, and nobody waits for it. It begins with the session of ``filename``,
+    which may be an old one. It gets the keys through a pipe: a command that prints one may ask the
+    user for a passphrase.
     """
     remaining = engine.client.budget.remaining if engine.client.budget else None
     if locks.is_claimed(locks.BACKGROUND_CLAIM) or (remaining is not None and remaining <= 0):
@@ -190,9 +185,8 @@ def start_background(engine: Engine, config_file: str | None, filename: str) -> 
 def run_background() -> None:
     """Title a session and those of the last day that were left to this process, newest first.
 
-    End the process.
-
-    It ends at the first failure: the next run that leaves a title to it starts it again.
+    End the process, at the latest at the first failure: the next run that leaves a title to it
+    starts it again.
     """
     config_file, allowance, first = sys.argv[1:]
     keys: Mapping[str, str | None] = json.load(sys.stdin)
@@ -224,15 +218,16 @@ def _next_untitled(first: str, tried: set[str]) -> str | None:
     for filename in [first, *newest_first(folder)]:
         if filename in tried or (filename < since and filename != first):
             continue
-        head = listing.try_read(f"{folder}/{filename}", document.read_head)
-        if isinstance(head, dict) and is_left_to_background(head):
+        doc = listing.try_read(f"{folder}/{filename}", document.read_head)
+        if isinstance(doc, dict) and is_left_to_background(doc):
             return filename
     return None
 
 
 def _wait_until_idle() -> bool:
     """Wait until no run has asked anything for a moment; False if that takes too long."""
-    begun = idle_since = time.monotonic()
+    begun = time.monotonic()
+    idle_since = begun
     while time.monotonic() - idle_since < _IDLE:
         if locks.is_any_turn_claimed():
             idle_since = time.monotonic()

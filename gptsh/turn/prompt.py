@@ -299,8 +299,7 @@ class Planner:
         # The refused prompt takes more tokens than the limit, whatever the estimate was.
         size = sum(map(count_message, prompt.request.messages))
         self._estimator.learn(refusal.prompt or self._estimator.budget.whole or 0, size)
-        if self._options.truncate:
-            self._truncate(messages, self._options.truncate)
+        self._truncate(messages)
         try:
             return self._finish(self._choose(messages, self.compactor, REFUSED), messages)
         except TooLong:
@@ -405,8 +404,7 @@ class Planner:
         self._look_up_window(messages)
         if self._recorded:  # a small window has room for a part of a memory only
             self._build_texts()
-        if self._options.truncate:
-            self._truncate(messages, self._options.truncate)
+        self._truncate(messages)
 
     def _record_texts(self) -> None:
         """Record memory and project's file in the session if they have changed."""
@@ -462,8 +460,11 @@ class Planner:
             window = self._client.windows.of(self.model, ask=asks_server)
         self._estimator.window = window
 
-    def _truncate(self, messages: Sequence[Message], end: str) -> None:
-        """Cut piped and attached text if the prompt does not fit."""
+    def _truncate(self, messages: Sequence[Message]) -> None:
+        """Cut piped and attached text if the prompt does not fit, and ``--truncate`` is given."""
+        end = self._options.truncate
+        if end is None:
+            return
         budget = self._estimator.budget
         if budget.whole is None:  # the server may refuse the prompt, and name its window
             return

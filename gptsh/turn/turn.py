@@ -64,7 +64,7 @@ class Turn:
 
     Every failure and signal is an exception, which ``_ask_and_save`` catches once. A signal may be
     raised anywhere except around a save and after the answer. ``session`` and ``prompt``, the
-    newest prompt that was made, are valid after a failure, too.
+    newest one that was sent, are valid after a failure, too.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class Turn:
                 asked = {"id": self._question_id, "role": "user"}
                 session.save(("message_recorded", asked), fsync=False)
                 if prompt.is_new:  # its summary was only estimated: make it and save it
-                    prompt = self._plan()
+                    prompt = self._planner.plan(self._messages)
                 self._ask_until_answered(prompt)
                 if output.schema:
                     self._check_schema(output.schema)
@@ -205,11 +205,6 @@ class Turn:
             raise failure
 
     # ---- until there is an answer
-
-    def _plan(self) -> Prompt:
-        """Make the next prompt, with a new compaction if it needs one."""
-        self.prompt = self._planner.plan(self._messages)
-        return self.prompt
 
     def _ask_until_answered(self, prompt: Prompt) -> None:
         """Ask, run the tools that the answer calls, and ask again, until it calls none."""
@@ -231,7 +226,7 @@ class Turn:
                 error = f"the model still calls tools after {quantity(rounds, 'round')}"
                 raise Incomplete(error, "continue the session, or raise max_rounds under [mcp]")
             self._run_tools(calls, self._approval)
-            prompt = self._plan()
+            prompt = self._planner.plan(self._messages)
 
     def _ask(self, prompt: Prompt) -> Request:
         """Send the request; until an answer starts, fall back to a shorter prompt or another model.
@@ -248,7 +243,9 @@ class Turn:
                 if self._last_answer is not answer_before:  # a part of it has arrived, and is saved
                     raise
                 if self._planner.exclusions.learn(err, self._messages):
-                    prompt = self._plan()  # without the images that the server has refused
+                    prompt = self._planner.plan(
+                        self._messages
+                    )  # without the images that the server has refused
                 else:
                     prompt = self._plan_fallback(err)
             except TooLong as err:
@@ -302,7 +299,7 @@ class Turn:
         request["repair"] = True  # the user did not write it: it starts no turn
         event = self._append(request)
         try:
-            prompt = self._plan()
+            prompt = self._planner.plan(self._messages)
         except TooLong:
             return
         self.session.save(event, fsync=False)
@@ -412,8 +409,9 @@ class Turn:
         if usage:
             message["prefix_bytes"] = prompt.fixed_bytes
             session.emit("usage", usage=usage)
-            read = usage["prompt"] if planner.provider != "echo" else None  # echo counts words
-            if read and was_truncated(read, prompt):
+            read = usage["prompt"]
+            # The usage of echo counts words.
+            if planner.provider != "echo" and read and was_truncated(read, prompt):
                 message["server_truncated"] = True  # its report of tokens is of no use later
                 self._notes.append(
                     f"{planner.provider} read {read:,} tokens of a prompt of about "

@@ -174,26 +174,26 @@ def _stream(question: str, options: Options) -> Iterator[Event]:
         events.put(event)
 
     def run() -> None:
-        end: BaseException | None = None
         try:
             with _process_left_alone(), stdio.silent():
                 call.run(question, put)
         except BaseException as err:  # noqa: BLE001 - raised again, by the reading thread
-            end = err
-        events.put(end)
+            events.put(err)
+        events.put(None)
 
     thread = threading.Thread(target=run, name="gptsh", daemon=True)
     thread.start()
     try:
-        event = events.get()
-        while isinstance(event, dict):
-            yield event
+        while True:
             event = events.get()
+            if event is None:
+                return
+            if isinstance(event, BaseException):
+                raise event
+            yield event
     finally:
         call.has_left.set()
         thread.join(_LONGEST_END)
-    if event:
-        raise event
 
 
 def _checked(function: str, question: object, options: Options) -> Options:
@@ -305,8 +305,7 @@ class _Call:
         try:
             if turn_options.name:
                 folders.filename_of_name(turn_options.name)  # raises for invalid characters
-            engine = Engine(config, os.environ, Reporter(), owns_process=False)
-            self._engine = engine
+            engine = self._engine = Engine(config, os.environ, Reporter(), owns_process=False)
             session = Session.open(options.get("session"))
             setup = engine.resolve(turn_options, session.stored)
             engine.begin_turn(setup)

@@ -299,8 +299,7 @@ def read_question(
         others = [part for part in parts if part is not piped_text]
         content = [*template.question(words, piped_text), *others]
         question: Message = {"role": "user", "content": content}
-        own_text = beginning_of(given, _MAX_INPUT)[:_MAX_INPUT].strip()
-        input_text = own_text or question_gist(given)
+        input_text = beginning_of(given, _MAX_INPUT)[:_MAX_INPUT].strip() or question_gist(given)
         if input_text:
             question["input"] = input_text
         return question

@@ -260,9 +260,9 @@ def _media_part(part: Part) -> Part | None:
 
 def _result(message: Message, names: dict[str, str]) -> Part:
     """A tool result; Google requires the id and the name of its call."""
-    call_id = message.get("tool_call_id", "")
+    call_id = message.get("tool_call_id")
     response = {"error" if message.get("is_error") else "result": one_text(message)}
-    name = names.get(call_id, "unknown")
+    name = names.get(call_id or "", "unknown")
     return {"functionResponse": {"id": call_id, "name": name, "response": response}}
 
 

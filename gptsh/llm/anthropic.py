@@ -46,54 +46,59 @@ if TYPE_CHECKING:
 # Mark where a prompt is cached (``cache_control``) for Claude, in Anthropic's API and in chat
 # completions.
 #
-# So a session pays for its history once. A first question without tools gets no mark: caching it
-# costs a quarter more, and most are not continued. OpenAI's Responses API has a
-# ``prompt_cache_key`` instead, in ``responses.py``.
+# So a session pays for its history once. A first question without tools gets no mark, because
+# caching it costs a quarter more and most are not continued. OpenAI's Responses API has a
+# ``prompt_cache_key`` instead, see ``responses.py``.
 
 
 def mark_payload(payload: JsonObject, target: Target) -> None:
-    """Mark a request of Anthropic's API, in place: its beginning, and the ends of some messages.
+    """Mark the beginning and the ends of some messages in a request to Anthropic's API, in place.
 
     The mark at the end is for the next request; those before it find the cache of the last one.
     """
     messages: list[Part] = payload["messages"]
     if not _is_worth_it(messages, has_tools=bool(payload.get("tools"))):
         return
-    for name in ("system", "tools"):
+    for name in ("system", "tools"):  # the system prompt comes after the tools and includes them
         if payload.get(name):
             payload[name] = _with_mark(payload[name], target)
             break
     questions = [message for message in messages if message["role"] == "user"]
-    starts = []  # the questions that begin a turn
-    for message in questions:
-        if any(block["type"] != "tool_result" for block in message["content"]):
-            starts.append(message)
+    starts = [message for message in questions if not _has_only_results(message)]
     for message in (*questions[-2:], *starts[-2:-1]):
         message["content"] = _with_mark(message["content"], target)
 
 
 def mark_chat(messages: list[JsonObject], target: Target, *, has_tools: bool) -> None:
-    """Mark messages of chat completions, in place: the system prompt, the last two questions."""
+    """Mark the system prompt and the last two questions of chat completions, in place."""
     if not _is_worth_it(messages, has_tools=has_tools):
         return
     system = [message for message in messages[:1] if message["role"] == "system"]
     questions = [message for message in messages if message["role"] == "user"]
     for message in (*system, *questions[-2:]):
         content = message["content"]
-        parts = [{"type": "text", "text": content}] if isinstance(content, str) else [*content]
-        for index in reversed(range(len(parts))):
-            if parts[index].get("type") == "text" and parts[index].get("text"):
-                parts[index] = {**parts[index], "cache_control": _mark(target)}
-                message["content"] = parts
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
+        # Only a text can have a mark, so media after the last text are not cached.
+        for index in reversed(range(len(content))):
+            if content[index].get("type") == "text" and content[index].get("text"):
+                end = _with_mark(content[: index + 1], target)
+                message["content"] = [*end, *content[index + 1 :]]
                 break
 
 
 def _is_worth_it(messages: list[Part], *, has_tools: bool) -> bool:
+    """Whether a later request is likely to begin with these messages."""
     return has_tools or any(message["role"] == "assistant" for message in messages)
 
 
+def _has_only_results(message: Part) -> bool:
+    """Whether a message has only tool results, so that it does not begin a turn."""
+    return all(block["type"] == "tool_result" for block in message["content"])
+
+
 def _with_mark(blocks: list[object], target: Target) -> list[object]:
-    """The blocks with a mark at their end: the prompt up to there is cached."""
+    """The blocks with a mark at their end, so that the prompt up to there is cached."""
     last = blocks[-1]
     if not isinstance(last, dict):
         return blocks
@@ -108,17 +113,17 @@ def _mark(target: Target) -> dict[str, str]:
 
 # ---- thinking
 #
-# Thinking (reasoning) of Claude in a request: ask for it to be shown, and leave out what the API
-# would refuse.
+# Ask for Claude's thinking (reasoning) to be shown, and leave out thinking that the API would
+# refuse.
 #
-# Newer models refuse thinking before which something else stands than when it arrived; older ones
-# refuse some in a loop of tool calls.
+# Newer models refuse thinking if anything before it has changed since it arrived. Older models
+# refuse some thinking in a loop of tool calls.
 
 
 def show_thinking(params: JsonObject, request: Request, target: Target) -> None:
-    """Ask for summaries of thinking, in place: newer models send none unasked.
+    """Ask for summaries of thinking, in place, because newer models send none unasked.
 
-    Beside tools, newer models write even their remarks between two calls as thinking.
+    With tools, newer models write even their remarks between two calls as thinking.
     """
     entry = likely_facts(target.provider, target.model).entry
     thinks_unasked = entry.get("thinking_always_on") or entry.get("thinking_on_by_default")
@@ -133,19 +138,19 @@ def show_thinking(params: JsonObject, request: Request, target: Target) -> None:
 
 
 def fit_to_tool_loop(params: JsonObject, messages: list[Part], target: Target) -> None:
-    """Make thinking agree with an unfinished loop of tool calls, in place: else it is refused.
+    """Make thinking agree with an unfinished loop of tool calls, in place.
 
-    A model with a thinking budget thinks once, at the start of the loop. If it did not, thinking is
-    turned off.
+    The API refuses the request otherwise. A model with a thinking budget thinks once, at the start
+    of the loop. If it did not, thinking is turned off.
     """
     loop = _answers_of_turn(messages)
-    kind = as_dict(params.get("thinking")).get("type")
-    if kind == "enabled" and loop and loop[0]["content"][0]["type"] not in THINKING_TYPES:
+    mode = as_dict(params.get("thinking")).get("type")
+    if mode == "enabled" and loop and loop[0]["content"][0]["type"] not in THINKING_TYPES:
         del params["thinking"]
-        kind = "disabled"
+        mode = "disabled"
     facts = likely_facts(target.provider, target.model)
     thinks_by_default = facts.can("adaptive_thinking") or not facts.can("reasoning")
-    if kind == "disabled" or (kind is None and not thinks_by_default):
+    if mode == "disabled" or (mode is None and not thinks_by_default):
         for message in loop:
             message["content"] = without_thinking(message["content"])
 
@@ -156,29 +161,31 @@ def _answers_of_turn(messages: list[Part]) -> list[Part]:
     for message in reversed(messages):
         if message["role"] == "assistant":
             answers.insert(0, message)
+        # Words that the user adds to results do not begin a new loop.
         elif all(block["type"] != "tool_result" for block in message["content"]):
             break
     return answers
 
 
 def drop_unbound(head: JsonObject, messages: list[Part], prefixes: dict[int, str]) -> None:
-    """Drop thinking before which something else stood when it arrived, in place.
+    """Drop thinking if anything before it has changed since it arrived, in place.
 
-    Newer models refuse it. ``head`` has the system prompt and the tools. ``prefixes`` are digests
-    of what stood before a message then, by its index. So a changed system prompt, a compaction or a
-    missing tool drops the thinking of all answers before; later thinking goes back again.
+    Newer models refuse it. ``head`` has the system prompt and the tools. ``prefixes`` has, by the
+    index of a message, a digest of all that came before it when it arrived. So a changed system
+    prompt, a compaction or a missing tool drops the thinking of all earlier answers, and only
+    thinking of later answers is sent.
     """
     if not prefixes:
         return
     digest = _head_digest(head)
     for index, message in enumerate(messages):
-        if prefixes.get(index, digest.hexdigest()) != digest.hexdigest():
+        if index in prefixes and prefixes[index] != digest.hexdigest():
             message["content"] = without_thinking(message["content"])
         _add_message(digest, message)
 
 
 def prefix(payload: JsonObject) -> str:
-    """A digest of a request without cache marks: the thinking in its answer is bound to it."""
+    """A digest of a request without cache marks, to which the thinking in its answer is bound."""
     digest = _head_digest(payload)
     for message in payload["messages"]:
         _add_message(digest, message)
@@ -194,6 +201,7 @@ def _head_digest(payload: JsonObject) -> "blake2b":
 
 
 def _add_message(digest: "blake2b", message: Part) -> None:
+    """Add a message to a digest, the same for one text as a string and as a block."""
     content = message["content"]
     blocks = _text(content) if isinstance(content, str) else _without_marks(content)
     digest.update(json.dumps([message["role"], blocks]).encode())
@@ -209,13 +217,13 @@ def _without_marks(blocks: object) -> object:
 
 
 def without_thinking(blocks: list[Part]) -> list[Part]:
-    """The blocks of an answer that are no thinking."""
+    """The blocks of an answer without those of thinking."""
     return [block for block in blocks if block["type"] not in THINKING_TYPES]
 
 
 # ---- requests
 #
-# Write a request: blocks under alternating roles, tool calls with their results.
+# The roles of a request alternate; a message is a list of blocks.
 
 REFUSABLE = {
     Refused.BUDGET: Refusable(names=("thinking.type.enabled",)),
@@ -236,6 +244,7 @@ REFUSABLE = {
     ),
 }
 Reader = anthropic_answers.Reader
+
 _MAX_PAUSES = 10  # how often a server may pause one answer
 _DEFAULT_LIMIT = 4096  # tokens of an answer of an unknown model
 _MIN_ANSWER = 1024  # tokens in addition to thinking
@@ -250,8 +259,9 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "thinking": ("thinking", "signature"),
     "redacted_thinking": ("data",),
 }
-_VALUES = ("const", "enum", "default", "examples")  # keywords of JSON Schema with values
-_MAPS = ("properties", "$defs", "definitions")  # those with schemas by name
+# Keywords of JSON Schema: those that have values, and those that have schemas by name.
+_VALUE_KEYWORDS = ("const", "enum", "default", "examples")
+_MAP_KEYWORDS = ("properties", "$defs", "definitions")
 _MEDIA_TYPES = {
     "image": ("image/jpeg", "image/png", "image/gif", "image/webp"),
     "document": ("application/pdf",),
@@ -265,7 +275,7 @@ def path(_target: Target) -> str:
 
 
 def body(request: Request, target: Target) -> JsonObject:
-    """The JSON body, without what the server refuses."""
+    """The JSON body, without anything that the server has refused."""
     params = {**request.params}
     if request.schema is not None:
         schema_format = {"type": "json_schema", "schema": _close_objects(request.schema)}
@@ -289,16 +299,20 @@ def body(request: Request, target: Target) -> JsonObject:
         payload["stream"] = True
     payload |= tools
     mark_payload(payload, target)
-    if not _is_worth_it(messages, has_tools=bool(tools)):  # else the places of marks change
+    # Where some messages have marks, all stay lists of blocks: a message is then the same in the
+    # next request, which has its marks elsewhere.
+    if not _is_worth_it(messages, has_tools=bool(tools)):
         for message in messages:
             message["content"] = _plain(message["content"])
     return payload
 
 
 def _plain(blocks: list[Part]) -> str | list[Part]:
-    """One text as a string, which small servers require; else the blocks."""
-    is_text_alone = len(blocks) == 1 and blocks[0].keys() == {"type", "text"}
-    return blocks[0]["text"] if is_text_alone else blocks
+    """One text as a string, because small servers require it; else the blocks."""
+    match blocks:
+        case [{"type": _, "text": str(text), **others}] if not others:
+            return text
+    return blocks
 
 
 def accepts(part: Part, _target: Target) -> bool:
@@ -312,9 +326,9 @@ def read_to_end(
     answer: Answer,
     send: Callable[[JsonObject], Iterator[Event]],
 ) -> Iterator[Event]:
-    """Yield the events of the answer to a body; whenever the server pauses it, ask to continue.
+    """Yield the events of the answer to a body. Ask the server to continue when it pauses.
 
-    ``send`` sends a body and yields the events of what comes.
+    ``send`` sends a body and yields the events of the response.
     """
     messages = payload["messages"]
     for pauses in range(_MAX_PAUSES + 1):
@@ -328,7 +342,7 @@ def read_to_end(
             return
         answer.finished = False
         answer.finish_reason = None
-        answer.limit = None  # it holds for each piece, and the usage is of all
+        answer.limit = None  # it is that of one piece, but the usage is that of all pieces
         blocks = [_with_known_keys(block) for block in answer.replay[BLOCKS]]
         messages = [*payload["messages"], {"role": "assistant", "content": blocks}]
 
@@ -342,22 +356,29 @@ def _tools(
     target: Target,
     messages: list[Part],
 ) -> JsonObject:
-    """The tools of a request. Without any, those called earlier are defined, but are forbidden."""
+    """The tools of a request. Without any, those called earlier are defined, but are forbidden.
+
+    The API refuses calls of undefined tools in the messages.
+    """
     tools, offered = take_tools(params, request, target)
     for tool in offered:
-        declared = {"name": tool.name, "description": tool.description}
-        tools.append({**declared, "input_schema": tool.parameters})
+        definition = {
+            "name": tool.name,
+            "description": tool.description,
+            "input_schema": tool.parameters,
+        }
+        tools.append(definition)
     if tools:
         return {"tools": tools}
-    names = {}
+    called = {}
     for message in messages:
         for block in message["content"]:
             if block["type"] == "tool_use":
-                names[block["name"]] = {"type": "object"}
-    if not names:
+                name = block["name"]
+                called[name] = {"name": name, "input_schema": {"type": "object"}}
+    if not called:
         return {}
-    tools = [{"name": name, "input_schema": schema} for name, schema in names.items()]
-    return {"tools": tools, "tool_choice": {"type": "none"}}
+    return {"tools": [*called.values()], "tool_choice": {"type": "none"}}
 
 
 def _close_objects(schema: object, *, is_map: bool = False) -> object:
@@ -371,24 +392,26 @@ def _close_objects(schema: object, *, is_map: bool = False) -> object:
         return schema
     result: JsonObject = {}
     for key, value in schema.items():
-        if key in _VALUES and not is_map:
+        if key in _VALUE_KEYWORDS and not is_map:
             result[key] = value
         else:
-            result[key] = _close_objects(value, is_map=key in _MAPS and not is_map)
+            result[key] = _close_objects(value, is_map=key in _MAP_KEYWORDS and not is_map)
     if result.get("type") == "object":
         return {"additionalProperties": False, **result}
     return result
 
 
 def _limit(target: Target, params: JsonObject) -> int:
-    """The ``max_tokens`` if the user sets none: the API requires one."""
+    """The ``max_tokens`` of a request if the user sets none, because the API requires it."""
     facts = likely_facts(target.provider, target.model)
     window = target.account.context_window or facts.window
     limit = token_count(facts.entry.get("max_output_tokens")) or _DEFAULT_LIMIT
     if window:
         limit = min(limit, window // 4)
     budget = token_count(as_dict(params.get("thinking")).get("budget_tokens"))
-    return max(limit, budget + _MIN_ANSWER if budget else 1)
+    if budget:
+        limit = max(limit, budget + _MIN_ANSWER)
+    return max(limit, 1)  # of a tiny window, a quarter is 0
 
 
 # ---- messages
@@ -398,7 +421,7 @@ def _conversation(
     conversation: Sequence[Message],
     target: Target,
 ) -> tuple[list[Part], dict[int, str]]:
-    """The messages in the API's form, and the saved prefixes by their indexes."""
+    """The messages in the API's form, and the saved prefixes by the indexes of these messages."""
     messages: list[Part] = []
     prefixes: dict[int, str] = {}
     first_thinking = reasoning_from(conversation)
@@ -412,20 +435,21 @@ def _conversation(
         add_turn(messages, role, {"content": blocks}, no_question=_text(NO_QUESTION)[0])
         if len(messages) > count and "prefix" in message:
             prefixes[len(messages) - 1] = message["prefix"]
-    for entry in messages:
-        blocks = entry["content"]
-        if blocks[0]["type"] not in THINKING_TYPES:  # of joined answers, the second may think
+    for turn in messages:
+        blocks = turn["content"]
+        # Thinking must come first, but the second of two joined answers may have some.
+        if blocks[0]["type"] not in THINKING_TYPES:
             blocks = without_thinking(blocks)
-        entry["content"] = [_with_known_keys(block) for block in blocks]
+        turn["content"] = [_with_known_keys(block) for block in blocks]
     if messages and messages[-1]["role"] == "assistant":
-        last = messages[-1]["content"][-1]
-        if last["type"] == "text":
-            last["text"] = last["text"].rstrip()  # the API refuses white space at the end
+        last_block = messages[-1]["content"][-1]
+        if last_block["type"] == "text":  # the API refuses white space at its end
+            last_block["text"] = last_block["text"].rstrip()
     return messages, prefixes
 
 
 def _blocks(message: Message, target: Target, *, thinks: bool) -> list[Part]:
-    """A message as blocks; the system prompt has none here."""
+    """A message as blocks; none for the system prompt, which is sent outside the messages."""
     match message["role"]:
         case "system":
             return []
@@ -436,13 +460,14 @@ def _blocks(message: Message, target: Target, *, thinks: bool) -> list[Part]:
     blocks: list[Part] = []
     for part in parts_of(message):
         if is_text(part) and part["text"].strip():
-            part = {**part, "text": labelled_text(part)}
-        blocks += _blocks_of_part(part)
+            blocks += _text(labelled_text(part))
+        else:
+            blocks += _blocks_of_part(part)
     return blocks
 
 
 def _with_known_keys(block: Part) -> Part:
-    """A block with the keys that the API accepts."""
+    """A block with only the keys that the API accepts."""
     keys = _KEYS.get(block["type"], tuple(block))
     return {key: block[key] for key in ("type", *keys) if key in block}
 
@@ -453,7 +478,7 @@ def _text(text: str) -> list[Part]:
 
 
 def _blocks_of_part(part: Part) -> list[Part]:
-    """A part of a question or a tool result as blocks; text for what the API does not accept."""
+    """A part of a question or a tool result as blocks; a placeholder if the API refuses it."""
     if is_text(part):
         return _text(part["text"])
     media = media_of(part)
@@ -479,14 +504,16 @@ def _source(media: Media) -> Part | None:
     if media_types is None:
         return None
     if media.url is not None:
-        return {"type": "url", "url": media.url} if media.url.startswith("https://") else None
+        if media.url.startswith("https://"):
+            return {"type": "url", "url": media.url}
+        return None
     if media.media_type not in media_types:
         return None
     return {"type": "base64", "media_type": media.media_type, "data": media.data}
 
 
 def _answer(message: Message, target: Target, *, thinks: bool) -> list[Part]:
-    """The blocks of an answer: the saved ones if they are complete, else made from its parts.
+    """The saved blocks of an answer if they are complete, else blocks made from its parts.
 
     Thinking is sent only to the model that signed it.
     """
@@ -504,27 +531,29 @@ def _answer(message: Message, target: Target, *, thinks: bool) -> list[Part]:
 def _saved_blocks(message: Message) -> list[Part]:
     """The saved blocks of an answer of this provider, with its valid calls.
 
-    There are none if they do not fit the message, and of a partial answer: the API may refuse them.
+    Empty if they do not fit the message. Empty for a partial answer, too, because the API may
+    refuse its blocks.
     """
     if message.get("finish_reason") in (*PARTIAL_REASONS, PAUSED):
         return []
-    calls = iter(message.get("tool_calls") or [])
+    calls = [*(message.get("tool_calls") or [])]
     text = ""
     blocks: list[Part] = []
     for block in as_dicts(as_dict(message.get("replay")).get(BLOCKS)):
         if block.get("type") == "text":
             text += block["text"]
         elif block.get("type") == "tool_use":
-            call = next(calls, None)
-            if call is None:
+            if not calls:
                 return []
-            block = {**block, **_tool_use(call, is_own=True)}
+            block = {**block, **_tool_use(calls.pop(0), is_own=True)}
         blocks.append(block)
-    return blocks if text == text_of(message) and next(calls, None) is None else []
+    if calls or text != text_of(message):
+        return []
+    return blocks
 
 
 def _made_blocks(message: Message, *, is_own: bool) -> list[Part]:
-    """The blocks of an answer, of whatever model, made from its parts."""
+    """Blocks made from the parts of an answer of any model."""
     blocks: list[Part] = []
     for kind, block in blocks_of(message):
         if kind == "tool_call":
@@ -542,7 +571,7 @@ def _made_blocks(message: Message, *, is_own: bool) -> list[Part]:
 
 
 def _can_be_sent(block: Part, *, thinks: bool) -> bool:
-    """Whether the API accepts a block of an answer: no blank text, and only signed thinking."""
+    """Whether the API accepts a block of an answer. It refuses blank text and unsigned thinking."""
     if block["type"] == "text":
         return bool(block["text"].strip())
     if block["type"] in THINKING_TYPES:
@@ -551,7 +580,7 @@ def _can_be_sent(block: Part, *, thinks: bool) -> bool:
 
 
 def _tool_use(call: Call, *, is_own: bool) -> Part:
-    """A valid call as a block. ``is_own``: the provider gets the ``caller`` back that it sent."""
+    """A valid call as a block, with the ``caller`` if this provider sent it (``is_own``)."""
     function = call["function"]
     arguments = as_object(function["arguments"])
     block = {"type": "tool_use", "id": call["id"], "name": function["name"], "input": arguments}
@@ -561,7 +590,7 @@ def _tool_use(call: Call, *, is_own: bool) -> Part:
 
 
 def _result(message: Message) -> Part:
-    """A tool result as a block. An error may have text alone."""
+    """A tool result as a block. The API accepts only text in an error."""
     is_error = bool(message.get("is_error"))
     blocks: list[Part] = []
     for part in parts_of(message):

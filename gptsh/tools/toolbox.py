@@ -84,19 +84,19 @@ def result_message(call: Call, result: JsonObject, duration_ms: int) -> Message:
     """
     blocks: list[JsonObject] = result.get("content") or []
     structured = result.get("structuredContent")
-    parts: list[Part] = []
+    content: str | list[Part]
     unsent = []
-    for block in blocks:
-        part, is_accepted = _part(block)
-        parts.append(part)
-        if not is_accepted:
-            unsent.append(block)
-
-    content: str | list[Part] = parts
     if all(block["type"] == "text" for block in blocks):
         content = "\n".join(block["text"] for block in blocks)
         if not content and structured is not None:
             content = json.dumps(structured, ensure_ascii=False)
+    else:
+        content = []
+        for block in blocks:
+            part, is_accepted = _part(block)
+            content.append(part)
+            if not is_accepted:
+                unsent.append(block)
 
     message: Message = {
         "role": "tool",
@@ -127,6 +127,7 @@ def _part(block: JsonObject) -> tuple[Part, bool]:
             return _media(resource, data)
         case {"type": "resource", "resource": {"uri": uri, "text": text}}:
             return _text(f"{uri}:\n{text}"), True
+    # A link to a resource.
     link = [block.get("title") or block.get("name"), block.get("uri"), block.get("description")]
     return _text(" ".join(text for text in link if text)), True
 
@@ -136,9 +137,9 @@ def _text(text: str) -> Part:
 
 
 def _media(source: JsonObject, data: str) -> tuple[Part, bool]:
-    """Return a part for base64 data as ``_part`` does; the bytes decide its type.
+    """Return a part for base64 data, and whether a model accepts it; the bytes decide its type.
 
-    Only data with a URI may be text. For data that no model accepts the part is a placeholder, such
+    Only data with a URI may be text. The part for data that no model accepts is a placeholder, such
     as ``[application/zip, 3 bytes]``.
     """
     uri = source.get("uri", "")
@@ -156,7 +157,7 @@ def _media(source: JsonObject, data: str) -> tuple[Part, bool]:
             part.pop("source")
         return part, True
     size = format_size(len(content))
-    if data and not content:
+    if data and not content:  # the decoding has failed
         size = "no base64"
     mime_type = source.get("mimeType") or "application/octet-stream"
     return _text(f"{heading}[{mime_type}, {size}]"), False
@@ -180,9 +181,10 @@ def _repeats(content: str | list[Part], structured: object) -> bool:
 # The MCP SDK serves all servers in a thread with an asyncio loop. Signals reach the main thread,
 # which waits for reports and results of that thread, and ends the servers.
 
-INSTALL = """\
-run pipx inject gptsh 'mcp>=2.3,<3', or uv tool install '.[mcp]' in the clone; \
---no-tools leaves tools out"""
+INSTALL = (
+    "run pipx inject gptsh 'mcp>=2.3,<3', or uv tool install '.[mcp]' in the clone; "
+    "--no-tools leaves tools out"
+)
 _NO_TASKS = "runs only as a task, which gptsh does not support"
 _MAX_LISTED = 20  # tools that an error lists
 
@@ -197,7 +199,7 @@ class OfferedTool(NamedTuple):
 
 
 class Toolbox:
-    """The tools of some servers. ``start`` starts the servers, ``close`` ends them.
+    """Tools of servers, which ``start`` starts and ``close`` ends.
 
     A pattern that matches no tool is added to ``missing`` as ``SERVER__PATTERN``; it is an error
     unless ``lenient``. If a server cannot be used, ``on_error`` gets the error and the others are
@@ -218,12 +220,12 @@ class Toolbox:
         self._environ = environ
         self._servers = {server.name: server for server in servers}
         self._failed: set[str] = set()  # the servers that ``on_error`` was called for
-        self._offered: dict[str, OfferedTool] | None = None
+        self._offered: dict[str, OfferedTool] | None = None  # by their names for the model
 
         self._programs = Programs(environ)
         self._thread = threading.Thread(target=self._run, name="tools", daemon=True)
         self._reports: queue.SimpleQueue[Report | BaseException] = queue.SimpleQueue()
-        # For ``run``, while it runs: the calls that have ended, and questions of servers.
+        # While ``run`` runs: the calls that have ended, and questions of servers.
         self._arrivals: queue.SimpleQueue[_Outcome | _Asked] | None = None
         self._connections: dict[str, Connection] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -247,7 +249,7 @@ class Toolbox:
         self._is_closing = True
         self._programs.forbid_starts()
         if self._loop and self._serve_task:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
+            with contextlib.suppress(RuntimeError):  # raised if the loop has ended
                 self._loop.call_soon_threadsafe(self._serve_task.cancel)
         else:
             self._programs.close_stdin()
@@ -264,7 +266,7 @@ class Toolbox:
 
     @property
     def has_ended_server(self) -> bool:
-        """Whether a server has ended since it listed its tools: the next turn starts all again."""
+        """Whether a server has ended since it listed its tools, so that all must start again."""
         return self.ready and self._programs.any_ended(besides=self._failed)
 
     # ---- the thread
@@ -289,7 +291,8 @@ class Toolbox:
         import asyncio
 
         for name, server in self._servers.items():
-            if not server.command or name in self._programs:  # else it could not be started
+            # A program that could not be started has already been reported.
+            if not server.command or name in self._programs:
                 connection = connection_class(server, self._environ, self._programs, self._ask)
                 self._connections[name] = connection
         if self._is_closing:
@@ -306,7 +309,7 @@ class Toolbox:
         from concurrent.futures import Future
 
         asked: Future[JsonObject | None] = Future()
-        arrivals = self._arrivals  # once: the main thread may set it to None meanwhile
+        arrivals = self._arrivals  # read once, because the main thread may set it to None
         if arrivals:
             arrivals.put((question, asked))
         else:
@@ -316,7 +319,7 @@ class Toolbox:
     # ---- the tools
 
     def tools(self) -> tuple[Tool, ...]:
-        """Return the tools, once all servers are ready. Raises as ``offered``."""
+        """Return the tools, once all servers are ready. Raises what ``offered`` raises."""
         return tuple(offered.tool for offered in self.offered())
 
     def offered(self) -> tuple[OfferedTool, ...]:
@@ -366,7 +369,8 @@ class Toolbox:
             self._check_patterns(server, tools)
             for tool in tools:
                 if matches(tool.name, server.tools):
-                    selected.setdefault((name, tool.name), tool)  # of two with a name, the first
+                    # Of two tools with the same name, the first.
+                    selected.setdefault((name, tool.name), tool)
 
         offered = {}
         for key, name in names_for_model(selected).items():
@@ -405,8 +409,8 @@ class Toolbox:
     def run(self, calls: Sequence[Call], answer: Answering) -> Iterator[ToolResult]:
         """Run the calls in parallel; yield each result as it arrives.
 
-        A call that cannot start gets an error result. ``answer`` is asked the questions of the
-        servers, as in ``Tools``. Raises ToolServerError, after the results of all other calls.
+        A call that cannot start gets an error result. ``answer`` answers the questions of the
+        servers, as in ``Tools``. Raises ToolServerError after the results of all other calls.
         """
         arrivals: queue.SimpleQueue[_Outcome | _Asked] = queue.SimpleQueue()
         self._arrivals = arrivals
@@ -429,7 +433,7 @@ class Toolbox:
                 arrival = receive(arrivals)
                 if isinstance(arrival, tuple):
                     question, asked = arrival
-                    if asked.set_running_or_notify_cancel():  # else its server has ended
+                    if asked.set_running_or_notify_cancel():  # False if its server has ended
                         asked.set_result(answer(question))
                     continue
                 unfinished -= 1
@@ -469,9 +473,10 @@ class Toolbox:
 
 
 def _arguments_of(call: Call) -> JsonObject | None:
-    """Return the arguments of a call; None if they are no JSON object that can be sent."""
+    """Return the arguments of a call; None if they are not a JSON object that can be sent."""
     try:
         arguments = json.loads(call["function"].get("arguments") or "{}")
+        # Raises ValueError for NaN and for half a surrogate pair, which MCP cannot send.
         json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):
         return None
@@ -485,7 +490,7 @@ def _import_connection() -> "type[Connection]":
     import logging
     import warnings
 
-    logging.getLogger().addHandler(logging.NullHandler())  # else Python prints the SDK's log
+    logging.getLogger().addHandler(logging.NullHandler())  # without one Python prints SDK logs
     is_collecting = gc.isenabled()
     gc.disable()  # collections are a fifth of the import, and the SDK's objects stay anyway
     try:

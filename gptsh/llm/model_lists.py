@@ -21,7 +21,7 @@ from gptsh.models.facts import Facts, compatible_endpoints, exact_facts, models_
 from gptsh.models.vendors import DIRECT, LOCAL_VENDORS, ApiName
 
 _OFFERED = 60  # seconds that a shell is offered the same list of models
-_CUSTOM_NAMES = ("azure",)  # the account's owner names the models
+_CUSTOM_NAMES = ("azure",)  # providers where the account's owner names the models
 
 
 class ModelRow(TypedDict):
@@ -33,8 +33,8 @@ class ModelRow(TypedDict):
     window: int | None
     price_in: float | None
     price_out: float | None
-    size: int | None  # of its file in bytes, at Ollama and llama.cpp
-    loaded: bool | None  # there, too
+    size: int | None  # of its file in bytes; Ollama and llama.cpp report it
+    loaded: bool | None  # Ollama and llama.cpp report it, too
 
 
 class ModelLists:
@@ -52,9 +52,9 @@ class ModelLists:
             return []
 
     def full_name(self, model: str) -> str:
-        """Add the provider to a bare model name that the local Ollama server lists.
+        """Add the provider to a bare model name, if only one server is known to offer the model.
 
-        Or else the only configured server whose list, as it was last read, has it.
+        That is the local Ollama server, else the only configured server that listed it last.
         """
         account = self._settings.providers.get("ollama")
         if split_model(model)[0] is not None or account is None:
@@ -65,18 +65,22 @@ class ModelLists:
             entry["models"] = self.names(account)
         if not names.isdisjoint(entry["models"]):
             return f"ollama/{model}"
-        listing = [name for name in self._settings.providers.tables if model in self._kept(name)]
-        return f"{listing[0]}/{model}" if len(listing) == 1 else model
+        servers = [name for name in self._settings.providers.tables if model in self._kept(name)]
+        if len(servers) == 1:
+            return f"{servers[0]}/{model}"
+        return model
 
     def _kept(self, name: str) -> list[str]:
-        """The models that a server listed last, today."""
+        """The models that a server listed last, within a day."""
         account = self._settings.providers.get(name)
-        entry = self._reports.cache.entry(target_at(account, "")) if account else {}
+        if account is None:
+            return []
         models: list[str]
-        models, _ = entry.get("offered", ([], 0))
+        models, _ = self._reports.cache.entry(target_at(account, "")).get("offered", ([], 0))
         return models
 
     def _keep(self, account: Account, models: list[str]) -> None:
+        """Remember the models that a server lists, and until when a shell is offered them."""
         entry = self._reports.cache.entry(target_at(account, ""))
         entry["offered"] = [models, time.time() + _OFFERED]
         self._reports.cache.save()
@@ -86,14 +90,14 @@ class ModelLists:
         models = []
         for name in LOCAL_VENDORS:
             account = self._settings.providers.get(name)
-            names = self.names(account) if account else []
-            models += [f"{name}/{model}" for model in names[:1]]
+            if account:
+                models += [f"{name}/{model}" for model in self.names(account)[:1]]
         return models
 
     def offered_models(self, name: str) -> list[str]:
-        """The models of a self-hosted server, as values for ``-m``; asked for once a minute.
+        """The models of a self-hosted server, as values for ``-m``.
 
-        No command is run for its key.
+        The server is asked once a minute, and not at all if a command would have to print its key.
         """
         account = self._settings.providers.get(name)
         if account is None or not account.is_self_hosted or account.key_command:
@@ -108,10 +112,7 @@ class ModelLists:
         return [f"{name}/{model}" for model in models]
 
     def state(self, model: str) -> str | None:
-        """What a server reports about a model now; None: nothing.
-
-        llama.cpp's ``loading``, ``downloading``, …
-        """
+        """What llama.cpp does with a model now, such as ``loading``; None: unknown."""
         target = self._settings.providers.for_model(model)
         try:
             listed = self._reports.listed_models(target.account, REPORT_TIMEOUT)
@@ -151,10 +152,7 @@ class ModelLists:
                     note(f"{account.name}: {err}")
 
     def _usable_accounts(self, wanted: str) -> Iterator[Account]:
-        """The accounts that have a key or need none.
-
-        Only the one with whose name ``wanted`` begins, if there is one.
-        """
+        """The accounts that have a key or need none; only one if ``wanted`` begins with its name."""
         names = dict.fromkeys([*self._settings.providers, *compatible_endpoints()])
         provider, slash, _ = wanted.partition("/")
         if slash and provider in names:
@@ -187,10 +185,7 @@ class ModelLists:
             yield {**row, "alias_of": model}
 
     def _rows_of(self, account: Account, seconds: float) -> Iterator[ModelRow]:
-        """The rows of a provider.
-
-        They are from the packaged table, or from the list of a server that the table cannot know.
-        """
+        """The rows of a provider, from the packaged table or else from the server's list."""
         is_direct = account.vendor.api in DIRECT
         is_in_table = not (account.has_custom_base or account.name in LOCAL_VENDORS)
         table = models_of(account.name) if is_in_table or not is_direct else []
@@ -216,7 +211,7 @@ class ModelLists:
             if name in states:
                 yield {**row, **states[name]}
                 continue
-            row["size"] = bytes_in(as_dict(entry.get("meta")))  # llama.cpp's
+            row["size"] = bytes_in(as_dict(entry.get("meta")))  # llama.cpp reports it there
             state = _state_in(entry)
             if state:
                 row["loaded"] = state == "loaded"
@@ -231,7 +226,7 @@ def _row(
     window: int | None = None,
     prices: tuple[float, float] | None = None,
 ) -> ModelRow:
-    """A row by the config file, else by the facts, else with the window and prices of a server."""
+    """A row with the values of the config file, else of the model table, else of the server."""
     account = target.account
     in_config = with_config_prices(model_facts, account)
     price_in, price_out = in_config.prices or prices or (None, None)
@@ -259,5 +254,7 @@ def _prices_in(entry: JsonObject) -> tuple[float, float] | None:
         prices = (float(pricing["prompt"]), float(pricing["completion"]))
     except (TypeError, KeyError, ValueError):
         return None
-    is_fixed = all(map(math.isfinite, prices)) and min(prices) >= 0  # -1 means that it varies
-    return prices if is_fixed else None
+    for price in prices:
+        if not 0 <= price < math.inf:  # -1 means that it varies
+            return None
+    return prices

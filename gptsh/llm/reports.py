@@ -24,23 +24,21 @@ from gptsh.models.vendors import DIRECT, LOCAL_VENDORS
 #
 # Ask a model's server about itself, without a prompt, in limited time.
 #
-# A reply that is missing, late or malformed is not an error of the prompt. Then gptsh waits five
-# minutes and asks again.
+# A prompt does not fail if a report is missing, late or malformed. gptsh asks again after five
+# minutes.
 
 PROBE_TIMEOUT = 0.3  # seconds for a server on this machine that may not run, to list its models
-REPORT_TIMEOUT = 2.0  # seconds for one that is about to answer: its report is cached
+REPORT_TIMEOUT = 2.0  # seconds for one that is about to answer; its report is cached
 REMOTE_TIMEOUT = 5.0  # seconds for a remote server
 _RETRY_AFTER = 300  # seconds after a server did not answer
 _MAX_BYTES = 1 << 25  # of a document, such as a list of all models
-_MAX_BYTES_SOON = 1 << 22  # of one that is waited for: its time does not cover parsing it
+_MAX_BYTES_SOON = 1 << 22  # of one that a prompt waits for, because parsing it takes time, too
 _LOOPBACK = r"https?://(localhost|127\.|\[::1\])"
 _LIST_PATHS = {
     "ollama": "/v1/models",
     "gemini": "/models?pageSize=1000",
     "anthropic": "/models?limit=1000",
 }
-# In OpenAI's API, Google's, Anthropic's.
-_WINDOW_KEYS = ("context_length", "inputTokenLimit", "max_input_tokens")
 
 
 class Get(Protocol):
@@ -61,7 +59,7 @@ def list_url(account: Account) -> str:
 def models_in(payload: object) -> list[JsonObject]:
     """The models in the payload of ``/models``, each with its ``id``.
 
-    Of Google's list those that answer prompts.
+    Of Google's list only those that answer prompts.
     """
     if isinstance(payload, dict):
         payload = payload.get("data", payload.get("models"))
@@ -75,15 +73,14 @@ def models_in(payload: object) -> list[JsonObject]:
 
 
 def window_in(entry: JsonObject) -> int | None:
-    """The window in an entry of ``/models``.
-
-    It is vLLM's, llama.cpp's, that of OpenRouter's first provider, or the model's.
-    """
+    """The window in an entry of ``/models``. What the server really uses comes first."""
     return first_size(
-        entry.get("max_model_len"),
-        as_dict(entry.get("meta")).get("n_ctx"),
-        as_dict(entry.get("top_provider")).get("context_length"),
-        *map(entry.get, _WINDOW_KEYS),
+        entry.get("max_model_len"),  # vLLM
+        as_dict(entry.get("meta")).get("n_ctx"),  # llama.cpp
+        as_dict(entry.get("top_provider")).get("context_length"),  # OpenRouter
+        entry.get("context_length"),  # OpenAI's API
+        entry.get("inputTokenLimit"),  # Google's
+        entry.get("max_input_tokens"),  # Anthropic's
     )
 
 
@@ -112,7 +109,7 @@ class ModelState(TypedDict):
 
 
 class ServerReports:
-    """Asks servers about themselves, and remembers for a day what it ``learn``s.
+    """Asks servers about themselves, and remembers the reports for a day.
 
     The window of a model that Ollama has loaded is remembered for five minutes.
     """
@@ -124,7 +121,7 @@ class ServerReports:
     def getter(self, account: Account, seconds: float | None = None) -> Get:
         """A function that downloads documents from a server, all within ``seconds``.
 
-        They default by its address.
+        The default depends on whether the server is on this machine.
         """
         if seconds is None:
             is_local = re.match(_LOOPBACK, account.base_url)
@@ -160,7 +157,7 @@ class ServerReports:
         max_bytes: int,
         seconds: float,
     ) -> bytes:
-        """The beginning of a document; empty for any status but 200."""
+        """At most ``max_bytes`` of a document; empty for any status but 200."""
         document = bytearray()
         response = self._servers.http().send(url, body, headers(account), seconds=seconds)
         with contextlib.closing(response):
@@ -174,9 +171,9 @@ class ServerReports:
         return bytes(document[:max_bytes])
 
     def learn(self, target: Target, key: str, ask: Callable[[Get], object]) -> None:
-        """Remember what the server reports as ``key``.
+        """Ask the server, and remember its report under ``key``.
 
-        Not if that is known, or if the server has just not answered.
+        It is not asked if the report is known, or if it did not answer in the last five minutes.
         """
         entry = self.cache.entry(target)
         failed_at = token_count(entry.get("failed")) or 0
@@ -202,14 +199,15 @@ class ServerReports:
         return as_dict(self.cache.entry(target).get("shown"))
 
     def with_window(self, request: Request, target: Target) -> Request:
-        """The request with the window to ask for: the user's choice, else as large as needed.
+        """The request with the window that the user has chosen, else with one that is large enough.
 
-        Without one the server chooses. For a larger window Ollama loads the model again.
+        If the prompt is small, the server may choose. Ollama loads the model again for a larger
+        window than the loaded one, so that a loaded window is kept if it is large enough.
         """
         options = as_dict(request.params.get("options"))
         choice = request.params.get("num_ctx", options.get("num_ctx"))
         window = choice or target.account.context_window
-        if not target.is_cloud:  # which always has the model's largest window
+        if not target.is_cloud:  # Ollama's cloud always uses the model's largest window
             window = window or self._window_for(target, request.tokens)
             self._set_loaded(target, token_count(window))
         if window:
@@ -217,7 +215,7 @@ class ServerReports:
         return request
 
     def _window_for(self, target: Target, tokens: int) -> int | None:
-        """The loaded window if this many tokens fit, else a larger one; None: the server's."""
+        """The loaded window if this many tokens fit, else a larger one; None: the server's choice."""
         loaded: int | None
         loaded, until = self.cache.entry(target).get("loaded", (None, 0))
         if time.time() >= until:
@@ -233,13 +231,13 @@ class ServerReports:
         return min(window, info.get("trained") or window)
 
     def note_window(self, answer: Answer, target: Target) -> None:
-        """Note in the usage of an answer that was cut by its length the window that was full."""
+        """Save the window in the usage of an answer that ended because the window was full."""
         if target.is_cloud:
             window = token_count(self.info(target).get("trained"))
         else:
             entry = self.cache.entry(target)
             window = entry.get("loaded", [None])[0]
-            if window is None:  # the server chose it: it is asked for its choice once a day
+            if window is None:  # the server has chosen it, and is asked for it once a day
                 if "own" not in entry:
                     entry["own"] = self._running_window(target)
                 window = entry["own"]
@@ -259,10 +257,7 @@ class ServerReports:
             return None
 
     def states(self, account: Account) -> dict[str, ModelState]:
-        """The size of each model of a server, and whether it is loaded.
-
-        Empty if the server does not report.
-        """
+        """The size of each model of a server, and whether it is loaded; empty if unknown."""
         get = self.getter(account, REMOTE_TIMEOUT)
         root = _root(account)
         try:
@@ -281,7 +276,8 @@ class ServerReports:
 def read_info(target: Target, get: Get) -> JsonObject:
     """What Ollama reports about a model.
 
-    The window of its file, the one it was trained for, and its abilities in Ollama's words.
+    ``num_ctx`` is the window that the model's file sets, ``trained`` the largest that it can have,
+    ``abilities`` is a list in Ollama's words. Each may be None.
     """
     report = as_dict(get(f"{_root(target.account)}/api/show", {"model": target.model}))
     info = as_dict(report.get("model_info"))
@@ -298,8 +294,11 @@ def read_loaded_window(target: Target, get: Get) -> int | None:
     """The window with which Ollama has loaded a model; None if it is not loaded."""
     names = (target.model, f"{target.model}:latest")
     loaded = _models_in(get(f"{_root(target.account)}/api/ps"))
-    matches = [entry for entry in loaded if entry.get("model", entry.get("name")) in names]
-    return first_size(*(entry.get("context_length") for entry in matches))
+    for entry in loaded:
+        window = first_size(entry.get("context_length"))
+        if window and entry.get("model", entry.get("name")) in names:
+            return window
+    return None
 
 
 def bytes_in(report: JsonObject) -> int | None:
@@ -313,7 +312,7 @@ def _models_in(report: object) -> list[JsonObject]:
 
 
 def _root(account: Account) -> str:
-    """The URL of a server whose own API is beside OpenAI's."""
+    """The URL of a server without OpenAI's path, for the server's own API."""
     return account.base_url.removesuffix("/v1")
 
 
@@ -332,8 +331,8 @@ class Windows:
     def of(self, model: str, *, ask: bool) -> int | None:
         """A model's window; None: unknown. Raises ConfigError.
 
-        It is from the config file, else from a self-hosted server, else from the model table. A
-        smaller one that a refusal has named wins. ``ask``: the server may be asked.
+        It is from the config file, else from a self-hosted server, else from the model table. It
+        is not larger than one that a refusal has named. ``ask``: the server may be asked.
         """
         if ask and self._early:
             self._early.join()
@@ -348,7 +347,9 @@ class Windows:
             if window is None and not target.account.has_custom_base:
                 window = window_of_family(target.provider, target.model)
         limit = self._limits.get(server_and_model(target))
-        return min(filter(None, (window, limit)), default=None)
+        if window and limit:
+            return min(window, limit)
+        return window or limit
 
     def ask_early(self, model: str) -> None:
         """Let a thread ask for a window that is needed soon; ``of`` then waits for it.
@@ -357,7 +358,8 @@ class Windows:
         """
         target = self._settings.providers.for_model(model)
         if target.account.context_window is None and _reports_windows(target):
-            self._reports.cache.entry(target)  # the thread must add none while the cache is saved
+            # Add the entry here, because the thread must add none while the cache is saved.
+            self._reports.cache.entry(target)
             ask = partial(self._reported, target, ask=True)
             self._early = threading.Thread(target=ask, daemon=True)
             self._early.start()
@@ -378,7 +380,7 @@ class Windows:
 
 
 def _reports_windows(target: Target) -> bool:
-    """Whether a provider is asked: a self-hosted server, unless litellm asks it, or Ollama."""
+    """Whether to ask for a window: Ollama, or a self-hosted server that litellm does not ask."""
     return target.api == "ollama" or (target.is_self_hosted and target.api in DIRECT)
 
 
@@ -396,8 +398,8 @@ def _read_window(target: Target, get: Get) -> int | None:
         window = first_size(as_dict(props.get("default_generation_settings")).get("n_ctx"))
     if window or target.provider in LOCAL_VENDORS:
         return window
-    # Ollama behind OpenAI's API. What its model could have is an upper bound: it cuts a prompt
-    # beyond its own choice, and only the answer's usage shows that.
+    # Ollama behind OpenAI's API. The model's largest window is only an upper bound, because Ollama
+    # cuts a prompt to the window that it has chosen, and only the answer's usage shows that.
     info = read_info(target, get)
     upper_bound: int | None = info["num_ctx"] or info["trained"]
     return upper_bound and (read_loaded_window(target, get) or upper_bound)
@@ -405,7 +407,7 @@ def _read_window(target: Target, get: Get) -> int | None:
 
 def _listed_window(model: str, entries: list[JsonObject]) -> int | None:
     for entry in entries:
-        # llama.cpp lists its one model under a name of its own, and serves it under any name.
+        # llama.cpp lists its only model under another name, and serves it under any name.
         is_only_model = len(entries) == 1 and "meta" in entry
         if is_only_model or entry["id"] == model:
             return window_in(entry)
@@ -418,15 +420,16 @@ def _lm_studio_window(model: str, report: object) -> int | None:
         instances = as_dicts(entry.get("loaded_instances"))
         matches = [instance for instance in instances if instance.get("id") == model]
         if matches or entry.get("key") == model:
-            configs = [as_dict(instance.get("config")) for instance in matches or instances]
-            loaded = [config.get("context_length") for config in configs]
-            return first_size(*loaded, entry.get("max_context_length"))
+            sizes = []
+            for instance in matches or instances:
+                sizes.append(as_dict(instance.get("config")).get("context_length"))
+            return first_size(*sizes, entry.get("max_context_length"))
     return None
 
 
 # ---- windows of families
 
-# The version within a name, and what stands before and after it, without a date.
+# The version in a name, and what is before and after it, without a date at the end.
 _VERSIONED = (
     r"(?P<beginning>[^0-9]*)(?P<version>[0-9]{1,2}(?:[.-][0-9]{1,2})?)(?![0-9])"
     r"(?P<end>.*?)(?:-20[-0-9]*)?$"
@@ -437,16 +440,18 @@ _VERSIONED = (
 def window_of_family(provider: str, name: str) -> int | None:
     """Return the window of the nearest relative of a model that is not in the table; None: unknown.
 
-    Relatives have the same name but for the version, else at least the same beginning. The nearest
-    version counts, and of several models the smallest window. VENDOR/NAME may be a router's name:
-    then the models of the vendor count, or those of that name at any provider.
+    Relatives have the same name except for the version, else at least the same beginning. The
+    nearest version counts, and of several models the smallest window. VENDOR/NAME may be a router's
+    name. Then the models of the vendor count, or those of that name at any provider.
     """
     bare_name = name.rpartition("/")[2]
     match = re.match(_VERSIONED, bare_name)
     if not match:
         return None
+    owner = provider
     has_vendor = "/" in name
-    owner = (split_model(bare_name)[0] if has_vendor else None) or provider
+    if has_vendor:
+        owner = split_model(bare_name)[0] or provider
     relatives = []
     for known in chat_models():
         relative = re.match(_VERSIONED, known.name.rpartition("/")[2])
@@ -470,8 +475,8 @@ def _number(version: str) -> float:
 
 # ---- abilities
 #
-# Whether a model can read images, PDF documents, audio or video: by its API, Ollama's report, or
-# the model table.
+# Whether a model can read images, PDF documents, audio or video. The API, Ollama's report or the
+# model table decides.
 
 _OLLAMAS_WORDS = {"vision": "vision", "function_calling": "tools", "reasoning": "thinking"}
 # Abilities that no model has through these APIs: their messages cannot carry such parts.

@@ -1,4 +1,4 @@
-"""Ask those providers through litellm whose API gptsh does not speak itself."""
+"""Ask providers through litellm if gptsh does not speak their APIs itself."""
 
 import contextlib
 import gc
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 # ---- litellm errors
 #
-# Read an exception of litellm, or of a library below it, as gptsh's error: from the response, else
-# from its text.
+# Turn an exception of litellm, or of a library that it uses, into gptsh's error. The response says
+# more than the exception's text.
 
-# Around the provider's message.
+# What litellm adds before and after the provider's message.
 _NOISE = (
     r"(?s)^(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?:: | - )"
     r"| Handle with `litellm\.\w+`\.?$"
@@ -44,7 +44,7 @@ _NOISE = (
 
 
 def litellm_error(error: BaseException, target: Target) -> GptshError:
-    """litellm's error as gptsh's."""
+    """Return gptsh's error for one that litellm has raised."""
     status_error = _cause(error, "HTTPStatusError")
     if status_error:
         return _refusal(status_error, target)
@@ -92,21 +92,21 @@ def _message(error: BaseException) -> str:
     return message_in_body(text.encode("utf-8", "replace"))
 
 
-def _cause(error: BaseException | None, kind: str) -> BaseException | None:
+def _cause(error: BaseException | None, class_name: str) -> BaseException | None:
     """The cause of an error with this class name, or None.
 
-    By name, so that its package is not imported.
+    The class is compared by its name, so that its package need not be imported.
     """
-    while error is not None and type(error).__name__ != kind:
+    while error is not None and type(error).__name__ != class_name:
         error = error.__cause__ or error.__context__
     return error
 
 
 # ---- litellm bridge
 #
-# The import takes seconds. It runs in a thread while gptsh reads standard input; the calls run in
-# threads too, so that signals and timeouts reach the main thread. Everything that litellm prints
-# goes to stderr: stdout is for the answer.
+# The import takes seconds, so it runs in a thread while gptsh reads standard input. The calls run
+# in threads, too, so that signals and timeouts reach the main thread. Everything that litellm
+# prints goes to stderr, because stdout is for the answer.
 
 _SWITCHES = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else the import downloads the model table
@@ -118,10 +118,10 @@ _SWITCHES = {
 _NOT_WANTED = "LITELLM_PRINT_STANDARD_LOGGING_PAYLOAD"
 _NO_PROXY = ("NO_PROXY", "no_proxy")
 _BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
-# Of the environment: what a call may change.
+# The variables of the environment that a call may change.
 VARIABLES = (*_SWITCHES, _NOT_WANTED, *_NO_PROXY, "SSL_CERT_FILE")
 _GRACE = 30.0  # seconds by which litellm's timeout is longer than gptsh's
-_LOOPBACK = "localhost,127.0.0.1,::1"  # never proxied: a proxy's loopback is another machine
+_LOOPBACK = "localhost,127.0.0.1,::1"  # for a proxy these would be the proxy's own machine
 # Without a finish reason from the provider litellm makes up "stop", so that a partial stream looks
 # complete. It records the reasons that it has received, but not for these providers.
 _UNRECORDED_REASONS = ("vertex_ai", "vertex_ai_beta")
@@ -136,7 +136,7 @@ _REQUEST_IDS = (
 class Bridge:
     """Calls through litellm for one process.
 
-    With ``owns_process`` its log, its warnings and its prints are hidden.
+    With ``owns_process`` its log and its warnings are hidden, and it prints to stderr.
     """
 
     def __init__(
@@ -170,24 +170,26 @@ class Bridge:
         for name in _NO_PROXY:
             hosts = os.environ.get(name)
             os.environ[name] = f"{hosts},{_LOOPBACK}" if hosts else _LOOPBACK
-        bundle = next(filter(None, map(self._environ.get, _BUNDLES)), None)
-        if bundle:  # also for other servers
-            os.environ["SSL_CERT_FILE"] = bundle
+        for name in _BUNDLES:
+            bundle = self._environ.get(name)
+            if bundle:  # under the name that httpx reads
+                os.environ["SSL_CERT_FILE"] = bundle
+                break
 
     def _load(self) -> None:
         """Import litellm, without garbage collection.
 
-        That of its objects would take a second, and they last until the end.
+        Collections would take a second, and litellm's objects stay until the end anyway.
         """
         is_collecting = gc.isenabled()
         gc.disable()
         try:
-            # It sets filters of its own.
+            # The import changes the filters of warnings.
             with contextlib.nullcontext() if self._owns_process else warnings.catch_warnings():
                 import litellm
 
             litellm.suppress_debug_info = True
-            # Else counting a stream without usage downloads a file.
+            # Without this, litellm downloads a file to count the tokens of a stream without usage.
             litellm.disable_hf_tokenizer_download = True
         except BaseException as err:  # noqa: BLE001 - an import may raise or exit as it likes
             self._failure = err
@@ -237,7 +239,9 @@ def _run_call(call: JsonObject, target: Target) -> Iterator[JsonObject]:
         response = litellm.completion(**call)
         hidden = response._hidden_params  # noqa: SLF001 - documented
         fields = hidden.get("additional_headers") or {}
-        request_id = next(filter(None, map(fields.get, _REQUEST_IDS)), None)
+        request_id = None
+        for name in _REQUEST_IDS:
+            request_id = request_id or fields.get(name)
         for chunk in response if call["stream"] else [response]:
             plain = _plain(chunk, response, target)
             yield {"request_id": request_id and str(request_id), **plain}
@@ -248,7 +252,7 @@ def _run_call(call: JsonObject, target: Target) -> Iterator[JsonObject]:
 def arguments(request: Request, target: Target, network: Network) -> JsonObject:
     """The arguments of litellm's call.
 
-    It finds what gptsh does not know about a provider in the environment.
+    litellm reads in the environment what gptsh does not know about a provider.
     """
     idle = network.idle_seconds(is_self_hosted=target.is_self_hosted)
     account = target.account
@@ -283,7 +287,7 @@ def _plain(chunk: "BaseModel", stream: object, target: Target) -> JsonObject:
         plain["usage"] = usages[-1].model_dump(exclude_none=True) if usages else {}
     usage = plain.get("usage") or {}
     usage.pop("cost", None)
-    if "claude" in target.model:  # litellm's estimate: Anthropic does not report them
+    if "claude" in target.model:  # Anthropic does not report them, so litellm estimates
         usage.get("completion_tokens_details", {}).pop("reasoning_tokens", None)
     if not usage.get("total_tokens"):
         plain.pop("usage", None)

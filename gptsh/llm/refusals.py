@@ -1,7 +1,7 @@
 """Read in an error what a server refuses, so that the client asks again without it.
 
-Only an error imports this file. What a server refuses has a name, under which it is remembered for
-the model: one of ``Refused``, ``-p temperature``, ``-p reasoning_effort=none``.
+This file is imported only after an error. What a server refuses is remembered for the model under a
+name: one of ``Refused``, ``-p temperature`` or ``-p reasoning_effort=none``.
 """
 
 import re
@@ -20,7 +20,7 @@ from gptsh.models.vendors import DIRECT
 
 _STATUSES = (400, 404, 422, 500)  # of a refusal; OpenAI sends 404 for an item, Ollama 500
 _NOT_SERVED = (404, 405, 501)  # statuses of a server that does not have an API
-# What any API may refuse, and what ``make_body`` does in another way.
+# What a server may refuse through any API, and ``make_body`` can leave out.
 _OF_ALL_APIS = {
     Refused.STREAM: Refusable(
         names=("stream",),
@@ -37,18 +37,18 @@ _OF_ALL_APIS = {
         "|only user and assistant roles are supported|conversation roles must alternate",
     ),
 }
-# What an error names if a server does not have the Responses API, or serves a model, or its tools,
-# by this API alone.
+# What an error names if a server does not have the Responses API, or if it serves a model or its
+# tools only through this API.
 _NAMES_RESPONSES = "(?i)/responses|responses (?:api|endpoint|operation)"
-# Only a server that has an API says there that it does not know the model.
+# Such an error shows that the server has the API, but not the model.
 _UNKNOWN_MODEL = "(?i)model_not_found|model.{1,200}(?:not found|not exist|unknown)"
 
 
 def refused_by(err: ModelError, request: Request, target: Target, api: Api) -> set[str]:
-    """Return what to leave out of a request as well, because an error refuses it.
+    """Return what else to leave out of a request, because an error refuses it.
 
-    Empty if the request would be the same without it. An API that a server does not have is among
-    what it refuses, under the API's name.
+    Empty if the request would be the same without it. If the server does not have the API, the set
+    has the API's name.
     """
     if target.api not in DIRECT:
         return set()
@@ -75,10 +75,10 @@ def _refused_fields(text: str, request: Request, target: Target, api: Api) -> se
 
 
 def _refused_api(text: str, status: int | None, target: Target) -> set[str]:
-    """The target's API, if an error means that only the other one of OpenAI's may be served.
+    """The target's API, if an error means that OpenAI's other API may work instead.
 
-    Some servers do not have Responses. OpenAI's serves many models, or their tools, by Responses
-    alone.
+    Some servers do not have the Responses API. OpenAI serves many models, or their tools, only
+    through it.
     """
     other = OTHER_API.get(target.api)
     is_refused = status in _STATUSES and bool(re.search(_NAMES_RESPONSES, text))
@@ -87,7 +87,7 @@ def _refused_api(text: str, status: int | None, target: Target) -> set[str]:
         is_refused = target.account.has_custom_base and (is_refused or is_missing)
     if other is None or not is_refused:
         return set()
-    # Chat completions have pointed to Responses, for the tools: they take these without reasoning.
+    # Chat completions refused tools with reasoning, but accept tools without reasoning.
     goes_back = target.api == "responses" and target.api not in target.refusals
     return {target.api} if goes_back or other not in target.refusals else set()
 
@@ -101,7 +101,7 @@ _LIST = (
     r"|(?:must|should|can only|expected to) be|expected one of)\b([^.}]*)"
 )
 _OTHER_NAMES = {"none": "|false|disabled|between_tools"}  # in an API's own form
-# The parameter itself: not another of reasoning's, no thinking that was sent back.
+# The parameter itself, but neither another parameter of reasoning nor thinking in the messages.
 _PARAMETER = (
     r"\W{0,2}(?:reasoning[._ ]?effort|output_config\.effort|reasoning(?!\.)"
     r"|thinking\.type\.(?:disabled|between_tools)"
@@ -115,7 +115,7 @@ _UNSUPPORTED = (
     + r"(?:is|are) (?:not |un)(?:supported|permitted|allowed|known)",
 )
 _OF_OTHER_PARAMETER = r'"param": ?"(?!.{0,20}(?:effort|reasoning|think))[^"]'
-# Parameters without which an answer is still worth having, in the names of chat completions.
+# Parameters that are left out if a server refuses them, by their names in chat completions.
 _OPTIONAL = (
     "temperature",
     "top_p",
@@ -133,7 +133,7 @@ _OPTIONAL = (
     "parallel_tool_calls",
 )
 _ENGLISH_WORDS = ("seed", "stop")
-# Refused because of the tools: the other API takes both.
+# An effort is refused only together with tools. The other API accepts both.
 _BESIDE_TOOLS = "(?i)function tools with reasoning_effort"
 # What comes before the name of a field that an error refuses, and after it.
 _BEFORE_NAME = (
@@ -150,8 +150,8 @@ _AFTER_NAME = (
 def refuses_field(text: str, names: Iterable[str]) -> bool:
     """Whether an error refuses a field with one of these names, or a part of it.
 
-    Its ``param`` says so, as OpenAI sends it, its ``loc``, as pydantic does, or a set wording. A
-    word in prose does not.
+    OpenAI names the field in ``param``, pydantic in ``loc``, others in a fixed wording. A word in
+    other prose does not count.
     """
     plain = text.replace('\\"', '"')  # an error inside another's text
     return any(_points_to(plain, name) or _words_unsupported(plain, name) for name in names)
@@ -166,7 +166,7 @@ def _points_to(text: str, name: str) -> bool:
 
 
 def _words_unsupported(text: str, name: str) -> bool:
-    """Whether an error calls a field unsupported in a set wording."""
+    """Whether an error calls a field unsupported in a fixed wording."""
     field = re.escape(name)
     return bool(re.search(rf"(?i){_BEFORE_NAME}{field}\b|(?<![\w.]){field}{_AFTER_NAME}", text))
 
@@ -191,8 +191,8 @@ def _calls_unsupported(text: str, name: str) -> bool:
 def unsupported_efforts(text: str, effort: object) -> set[str]:
     """Return the refusals of efforts in an error for a request with ``effort``.
 
-    If the error names the accepted ones, it refuses all others; else the one that was sent; else
-    the parameter.
+    If the error lists the accepted efforts, all others are refused. Else the sent one is refused if
+    the error names it, else all are.
     """
     if effort not in EFFORTS:
         return set()
@@ -204,7 +204,9 @@ def unsupported_efforts(text: str, effort: object) -> set[str]:
         return {effort_refusal(level) for level in EFFORTS if level == sent or level not in listed}
     if not any(re.search(f"(?i){pattern}", text) for pattern in _UNSUPPORTED):
         return set()
-    return {effort_refusal(level) for level in ([sent] if _is_named(sent, text) else EFFORTS)}
+    if _is_named(sent, text):
+        return {effort_refusal(sent)}
+    return {effort_refusal(level) for level in EFFORTS}
 
 
 def _listed_efforts(text: str, sent: str) -> list[str]:

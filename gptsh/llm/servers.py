@@ -1,4 +1,4 @@
-"""Prepare requests to a server: its key, its headers, its secrets; and remember what it told."""
+"""Prepare requests to a server with its key and headers, and remember what it reported."""
 
 import contextlib
 import json
@@ -41,17 +41,16 @@ if TYPE_CHECKING:
 # read a keyring.
 
 _MAX_PRINTED = 1 << 16  # bytes that a command for a key may print
-# Seconds between two looks at the command, which may leave a program in the background.
-_POLL = 0.005
+_POLL = 0.005  # seconds until gptsh checks again whether the command has ended
 _BY_HAND = "run it by hand"
 
 
 def printed_key(command: str, provider: str) -> Secret:
     """Return the first line that the command prints. Raises ConfigError if there is none.
 
-    Its standard input is empty: gptsh reads the prompt from there. A signal or the deadline kills
-    it: without a terminal all its processes. With one they stay in the group that may ask there
-    for a passphrase.
+    Its standard input is empty, because gptsh reads the prompt from its own. A signal or the
+    deadline kills the command. Without a terminal all its processes are killed, too. With a
+    terminal they stay in gptsh's process group, which may ask there for a passphrase.
     """
     has_terminal = _has_terminal()
     process = subprocess.Popen(
@@ -92,14 +91,15 @@ def _has_terminal() -> bool:
 def _printed(process: subprocess.Popen[bytes]) -> bytes:
     """What a process prints until it has ended, or until it is too much.
 
-    A program that it leaves in the background, such as an agent that keeps a passphrase, may keep
-    its stdout open.
+    The end of its stdout may never come, because a program that it leaves in the background, such
+    as an agent that keeps a passphrase, may keep it open.
     """
     assert process.stdout
     os.set_blocking(process.stdout.fileno(), False)
     data = b""
     while len(data) <= _MAX_PRINTED:
-        has_ended = process.poll() is not None  # first: what was printed is in the pipe then
+        # Before reading, so that all that was printed is in the pipe.
+        has_ended = process.poll() is not None
         piece = process.stdout.read(_MAX_PRINTED)  # None: nothing yet
         if piece:
             data += piece
@@ -115,9 +115,10 @@ def _printed(process: subprocess.Popen[bytes]) -> bytes:
 
 
 def without_secret_parameters(value: Any, *, hide: bool = False) -> Any:
-    """A request with every text masked whose key names a secret or headers.
+    """A request with each text masked if its key names a secret or headers.
 
-    ``hide``: all its own texts are secret. Numbers never are.
+    ``hide`` masks all texts in it, except under names that are never secret. Numbers are not
+    masked.
     """
     if isinstance(value, dict):
         masked = {}
@@ -133,13 +134,14 @@ def without_secret_parameters(value: Any, *, hide: bool = False) -> Any:
 
 # ---- headers
 #
-# The HTTP headers of a request. A header for one vendor is in its row of ``models/vendors.py``.
+# The HTTP headers of a request. Those of a vendor are in its row of ``models/vendors.py``.
 
 
 def headers(account: Account, *, mask_values: bool = False) -> dict[str, str]:
     """The vendor's own headers, those of the config file, and the key in the vendor's form.
 
-    ``mask_values`` hides the last two. litellm adds those that any request has.
+    ``mask_values`` hides the values of the last two. litellm adds the key and the general headers
+    itself.
     """
     vendor = account.vendor
     is_direct = vendor.api in DIRECT
@@ -161,24 +163,22 @@ def headers(account: Account, *, mask_values: bool = False) -> dict[str, str]:
 
 # ---- server cache
 #
-# What gptsh remembers of a model's server for a day: the cache file ``servers.json``, by base URL
+# gptsh remembers the facts about a server and its model for a day in ``servers.json``, by base URL
 # and model.
 #
-# A process often sends only one prompt. Without the file each process would ask the server for its
-# facts again.
+# A process often sends only one prompt. Without the file each process would ask the server again.
 
 _FILE = "servers.json"
 _DAY = 86_400  # seconds
 _LOCK_WAIT = 1.0  # seconds
 _LARGEST = 10_000_000  # bytes
 
-# Refused because of earlier answers: the next answer remembers it, see ``Message``.
+# Refused because of earlier answers. The next answer saves that, see ``Message``.
 REASONING = {Refused.THINKING, Refused.ITEMS, Refused.PARTS}
-_PER_REQUEST = {
-    Refused.SCHEMA
-}  # refused because of a request's content: not remembered in the file
+# Refused because of a request's content, so not saved in the file.
+_PER_REQUEST = {Refused.SCHEMA}
 
-# "at" is the time at which it was made; the other keys belong to those that write them.
+# "at" is the time at which it was made; other modules define the other keys.
 Entry = JsonObject
 
 
@@ -219,7 +219,7 @@ class ServerCache:
         return here.union(self.entry(target).get("refused", ()))
 
     def remember_refusals(self, target: Target, refused: Set[str]) -> None:
-        """Remember what an answered request was sent without: most of it for a day."""
+        """Remember what an answered request left out, most of it for a day."""
         fields = refused - REASONING
         here = self._refused_here.setdefault(server_and_model(target), set())
         here |= fields
@@ -230,7 +230,7 @@ class ServerCache:
 
 
 def server_and_model(target: Target) -> str:
-    """The name of a server and its model: what is learned of one model says nothing of another."""
+    """The key of a server and its model; other models of the server may have other facts."""
     return f"{target.account.base_url} {target.model}"
 
 
@@ -251,8 +251,7 @@ def _read() -> dict[str, Entry]:
 
 # ---- targets
 #
-# How a model is reached: its account with the key, the connections, and the secrets that must never
-# be shown.
+# A target has the account with the key, the API, and the secrets that must never be shown.
 
 _SHORTEST_SECRET = 4  # characters; masking shorter ones would garble the message and hide nothing
 # A part of a URL that may be a token: long, with letters and digits.
@@ -263,11 +262,11 @@ OTHER_API: dict[ApiName, ApiName] = {"responses": "chat", "chat": "responses"}  
 
 
 class Servers:
-    """The servers of models: their keys, the connections to them, and what is known of them.
+    """The servers of models, with their keys, the connections to them, and facts about them.
 
-    ``connections`` are None until a server is used. ``keys`` are those of the providers used so
-    far, by name; None: the provider needs none. Without ``needs_keys`` no command is run for a key,
-    and a request without one can be shown.
+    ``connections`` is None until a server is used. ``keys`` has the key of each provider that was
+    used, by name; None if it needs none. Without ``needs_keys`` no command is run for a key, and a
+    request without one can be shown.
     """
 
     def __init__(
@@ -294,9 +293,9 @@ class Servers:
         return self.connections
 
     def target(self, request: Request, left_out: Set[str] = frozenset()) -> Target:
-        """Return what a request goes to, ready to be sent there. Raises ConfigError.
+        """Return the target of a request, with its key and refusals. Raises ConfigError.
 
-        ``left_out`` was refused of this request so far.
+        ``left_out`` is what was refused in this request until now.
         """
         model = request.model
         target = self._settings.providers.for_model(model)
@@ -311,7 +310,7 @@ class Servers:
         api: ApiName = target.api
         other = OTHER_API.get(api)
         if other and api in refusals and other not in refusals:
-            if request.web:  # it has the search in that API alone
+            if request.web:  # only the refused API has the search
                 _raise_no_search(model)
             api = other
         try:
@@ -326,7 +325,7 @@ class Servers:
         """Return the account with its key. Raises ConfigError if that is missing or invalid."""
         name = account.name
         key = account.key
-        if name in self.keys:  # a command that asks for a passphrase runs once
+        if name in self.keys:  # a command may ask for a passphrase, so it runs once
             key = self.keys[name]
         elif account.key_command and self._needs_keys:
             key = printed_key(account.key_command, name)
@@ -344,7 +343,7 @@ class Servers:
         account: Account,
         params: Mapping[str, object] = MappingProxyType({}),
     ) -> frozenset[str]:
-        """What must never be shown: what a server, a proxy or litellm may repeat in an error."""
+        """Secrets that a server, a proxy or litellm may repeat in an error."""
         from gptsh.llm.tls import proxy_secrets
 
         address = account.base_url.partition("://")[2]

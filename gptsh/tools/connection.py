@@ -1,4 +1,4 @@
-"""Speak MCP with one tool server: connect, list and call its tools; remember its list."""
+"""Connect to one tool server through MCP, list its tools and call them."""
 
 import asyncio
 import contextlib
@@ -45,20 +45,21 @@ _DAY = 86_400  # seconds
 class Remembered:
     """What is remembered of one server between runs, in a file of the cache folder.
 
-    ``list`` is its list of tools for as long as the server says that it stays fresh (``ttlMs``).
-    ``is_old``: it speaks only a protocol before 2026-07-28; gptsh asks it again after a day.
+    ``list`` is its list of tools, kept as long as the server says that it stays fresh (``ttlMs``).
+    ``is_old`` means that it speaks only a protocol before 2026-07-28; gptsh asks it again after a
+    day.
 
-    For the SDK this is a store of responses. It takes an exception as a missing response.
+    The SDK uses this object as a store of responses, where an exception is a missing response.
     """
 
     def __init__(self, server: ToolServer) -> None:
-        client_id = None  # another one for each login
+        client_id = None  # each login has another one
         login = logins.read_login(server.url) if server.url else None
         if login:
             client_id = login["client"].get("client_id")
         folder = ""
-        with contextlib.suppress(OSError):  # it was removed
-            folder = os.getcwd()  # where a program runs may decide what it offers
+        with contextlib.suppress(OSError):  # raised if the folder was removed
+            folder = os.getcwd()  # a program may offer other tools in another folder
         identity = [
             server.command,
             server.args,
@@ -120,7 +121,7 @@ class Remembered:
     def _keep(self, **facts: object) -> None:
         """Write the file; if that fails, the server is asked again.
 
-        Files that nothing wrote for a day are removed.
+        Remove files of other servers that were not written for a day.
         """
         self._facts |= facts
         with contextlib.suppress(OSError, ConfigError):  # also if this user has no home folder
@@ -138,19 +139,19 @@ def _as_words(key: CacheKey) -> list[str]:
 
 # ---- connection
 #
-# It runs in an asyncio loop. This file is imported late: the SDK takes more than half a second.
+# It runs in an asyncio loop. This file is imported late, because the SDK takes more than half a
+# second.
 
-AskUser = Callable[[ServerQuestion], Future[JsonObject | None]]  # the answer, as of ``Tools.run``
+AskUser = Callable[[ServerQuestion], Future[JsonObject | None]]  # the answer, as in ``Tools.run``
 # The name of a server, and its tools under their own names.
 Report = tuple[str, list[Tool] | ToolServerError]
 
 _START_TIMEOUT = 30.0  # seconds to start and to list the tools, unless the config sets a timeout
-_CALL_TIMEOUT = 300.0  # seconds of one call, likewise
-# Seconds: a connection is closed a moment before the process ends, or the SDK names the cause.
-_EXIT_TIMEOUT = 0.3
+_CALL_TIMEOUT = 300.0  # seconds of one call, unless the config sets a timeout
+_EXIT_TIMEOUT = 0.3  # seconds to wait for the cause after a connection has closed
 _MAX_TOOLS = 2000  # of a server
 _MAX_PAGES = 200  # of its list
-_MAX_CHARACTERS = 4_000_000  # of descriptions and schemas: more than fits into any window
+_MAX_CHARACTERS = 4_000_000  # of descriptions and schemas; no window is so large
 _LINES_SHOWN = 2  # of stderr in an error's line
 _LINES_IN_DETAIL = 20
 _WIDTH = 200  # characters of a server's text in an error's line
@@ -161,7 +162,7 @@ _CLOSED = re.compile("Connection closed|SSE stream (?:ended|failed).*", re.DOTAL
 
 
 class Connection:
-    """The connection to a tool server: to one of the running programs, or to its URL.
+    """The connection to a tool server, which is one of the running programs or has a URL.
 
     ``ask`` puts a question to the user.
     """
@@ -189,7 +190,7 @@ class Connection:
         self._start_timeout = server.timeout or _START_TIMEOUT
         self._asking = anyio.Lock()  # around each question
         self._calls: set[anyio.CancelScope] = set()  # those that run, each with its deadline
-        self.task_tools: list[str] = []  # they run only as tasks, which gptsh does not start
+        self.task_tools: list[str] = []  # tools that run only as tasks; gptsh starts none
         self._client: Client | None = None
         self._failure: ToolServerError | None = None
 
@@ -201,16 +202,16 @@ class Connection:
             if not is_served and isinstance(self._transport, Pipes):
                 self._transport.start_again()
                 await self._connect("legacy", report)
-        # Of any type: it depends on what the server sends, and the SDK's tasks raise groups of
-        # anything. Unreported, the main thread would wait for ever.
+        # The type depends on what the server sends, and the SDK's tasks raise groups of any type.
+        # Without a report the main thread would wait forever.
         except Exception as err:  # noqa: BLE001 - see above
             report((self._server.name, await self._error(err, self._start_timeout)))
 
     async def _connect(self, mode: str, report: Callable[[Report], None]) -> bool:
-        """Serve as ``serve``, with the SDK's mode: ``legacy`` skips the protocol of 2026-07-28.
+        """Do what ``serve`` does in a mode of the SDK; ``legacy`` skips the protocol of 2026-07-28.
 
-        Return False if the process ended when it was asked: older servers may, since it comes
-        before ``initialize``.
+        Return False if the program ended when it was asked for that protocol. Older servers may
+        end, because the request comes before ``initialize``.
         """
         key = self._remembered.key
         async with self._transport.streams() as streams, anyio.create_task_group() as tasks:
@@ -227,7 +228,7 @@ class Connection:
             try:
                 with anyio.fail_after(self._start_timeout):
                     report((self._server.name, await listed))
-            # As in ``serve``; reported here, since the end of the transport may take long.
+            # Reported here and not in ``serve``, because the transport may take long to end.
             except Exception as err:  # noqa: BLE001 - see above
                 if mode == "auto" and self._has_closed(err):
                     return False
@@ -239,7 +240,8 @@ class Connection:
         """Agree on a protocol version, list the tools, and hold the connection until cancelled."""
         try:
             async with client:
-                # The SDK checks a result against the tool's schema: the model can judge it better.
+                # The SDK would refuse a result that breaks the tool's schema, but a model can
+                # often use it.
                 client.session.validate_tool_result = _accept  # type: ignore[method-assign]
                 tools = []
                 for tool in await _list_tools(client):
@@ -257,7 +259,7 @@ class Connection:
                 listed.set_exception(err)
 
     def _has_closed(self, err: BaseException) -> bool:
-        """Whether a program has closed its stdout only because it does not know a request."""
+        """Whether a program may have closed its stdout because it does not know a request."""
         err = _cause(err)
         is_closed = isinstance(err, MCPError) and err.code == mcp_types.CONNECTION_CLOSED
         return is_closed and isinstance(self._transport, Pipes) and not self._transport.fault
@@ -307,7 +309,7 @@ class Connection:
     ) -> mcp_types.ElicitResult:
         """Put a question of the server to the user, one at a time.
 
-        The calls have as much more time as it takes.
+        The timeouts of calls do not run meanwhile.
         """
         message = mask(params.message, self._secrets)
         if isinstance(params, mcp_types.ElicitRequestURLParams):
@@ -334,7 +336,7 @@ class Connection:
         """Return the error of a server that can no longer be used, with its last lines."""
         err = _cause(err)
         if self._client is None:
-            self._remembered.set_old(False)  # it may since speak the newer protocol alone
+            self._remembered.set_old(False)  # it may speak only the newer protocol now
         if isinstance(err, ToolServerError):
             return err
         if isinstance(err, MCPError):  # the cause may follow
@@ -359,11 +361,11 @@ class Connection:
 
     @property
     def _secrets(self) -> frozenset[str]:
-        """What is masked in everything from the server: secrets of the config, and tokens."""
+        """The secrets of the config and the tokens, to mask in everything from the server."""
         return self._server.secrets | self._transport.secrets
 
     def _reason(self, err: BaseException, timeout: float) -> str:
-        """Return what the server did wrong: the predicate of a sentence with its name."""
+        """Return what the server did wrong, as the end of a sentence that begins with its name."""
         if reason := self._transport.reason(err):
             return reason
         match err:
@@ -399,7 +401,7 @@ async def _list_tools(client: Client) -> list[mcp_types.Tool]:
         except MCPError as err:
             if err.code != mcp_types.METHOD_NOT_FOUND:
                 raise
-            return tools  # it offers only other things, such as resources
+            return tools  # a server may offer only resources, for example
         for tool in page.tools:
             tools.append(tool)
             description = tool.description or tool.title or ""

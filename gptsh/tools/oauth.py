@@ -37,7 +37,7 @@ _MAX_ANSWER = 1_000_000  # bytes of an answer of a login
 _MAX_SECONDS = 30  # until such an answer is complete
 # The URLs of metadata that a login goes to, or that say whose metadata it is.
 _URL_KEYS = "issuer|resource|authorization_servers|jwks_uri|.*_endpoint"
-_ATTEMPTS = 10  # for another run to save what it has just refreshed
+_ATTEMPTS = 10  # to read the tokens that another run has just refreshed
 _PAUSE = 0.05  # seconds between them
 
 
@@ -121,12 +121,12 @@ class KeptLogin(OAuthClientProvider):
         logins.write_login(self._url, login)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return as what gptsh is registered."""
+        """Return gptsh's registration as a client of the server."""
         login = logins.read_login(self._url)
         return OAuthClientInformationFull.model_validate(login["client"]) if login else None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Do nothing: a registration is kept with the tokens."""
+        """Do nothing, because a registration is kept with the tokens."""
 
     # ---- the requests
 
@@ -157,7 +157,8 @@ class KeptLogin(OAuthClientProvider):
         Raises ToolServerError.
         """
         self._check("address", str(request.url))
-        request.headers["accept-encoding"] = "identity"  # the limit is that of the text
+        # Not compressed, so that the limit is that of the text.
+        request.headers["accept-encoding"] = "identity"
         try:
             async with (
                 asyncio.timeout(_MAX_SECONDS),
@@ -206,7 +207,7 @@ class KeptLogin(OAuthClientProvider):
 
 
 def _urls_in(metadata: bytes) -> Iterator[tuple[str, str]]:
-    """Yield the URLs that matter, each with its key. The SDK refuses what is no metadata."""
+    """Yield the URLs to check, each with its key. The SDK refuses all that is not metadata."""
     try:
         content = parse_json(metadata.decode())
     except (ValueError, RecursionError):
@@ -261,7 +262,7 @@ class _NewLogin(KeptLogin):
         self._note = note
 
     async def get_tokens(self) -> None:
-        """Return none: an earlier login is not used."""
+        """Return none, because an earlier login is not used."""
 
     async def get_client_info(self) -> None:
         """Return none, as ``get_tokens``."""
@@ -286,7 +287,7 @@ class _NewLogin(KeptLogin):
 
     async def receive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer the browser, and take the address that it was sent to if it is ours."""
-        # The last two are for a browser that leaves early, and for a request without end.
+        # The last two are raised if a browser leaves early or its request never ends.
         with contextlib.suppress(OSError, EOFError, asyncio.LimitOverrunError):
             async with asyncio.timeout(_MAX_LOGIN_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")

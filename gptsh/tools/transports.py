@@ -1,4 +1,4 @@
-"""Carry messages of MCP: through the pipes of a program, or over HTTP to a URL."""
+"""Send and receive messages of MCP through the pipes of a program, or over HTTP."""
 
 import contextlib
 import json
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 # ---- messages with many parts
 
-_MAX_PARTS = 10_000  # of a list in a result: the SDK needs 2 kB of memory for each
+_MAX_PARTS = 10_000  # of a list in a result; the SDK needs 2 kB of memory for each
 
 
 def shorten_message(message: str) -> str:
-    """Return a message of JSON-RPC; if a list of its result is too long, with a shorter one.
+    """Return a message of JSON-RPC, with lists in its result cut to ``_MAX_PARTS``.
 
-    Of the parts of a tool's result, texts in a row become one, a line each; what is still too much
-    is cut, and a part says so. A list of tools is cut, too, and refused where it is read.
+    Adjacent texts of a tool's result are joined first, a line each, and a part says how many parts
+    were cut. A list of tools is cut, too, and refused where it is read.
     """
     if message.count("{") <= _MAX_PARTS:
         return message
@@ -57,7 +57,7 @@ def shorten_message(message: str) -> str:
 
 
 def _fewer(parts: list[object]) -> list[object]:
-    """The parts of a tool's result, with texts in a row as one, and cut if they are still many."""
+    """The parts of a tool's result, with adjacent texts joined, and cut if they are still many."""
     fewer: list[object] = []
     for is_text, group in groupby(parts, _is_text):
         if is_text:
@@ -98,10 +98,10 @@ class Pipes:
         self._programs = programs
         self._program = programs[server.name]
         self._stray_line = ""  # the last line on its stdout that is not a message
-        self.fault = ""  # what was wrong with its output: the predicate of a sentence with its name
+        self.fault = ""  # what was wrong with its output, in the form of ``reason``
 
     def start_again(self) -> None:
-        """Start the program again, which ended when asked for the new protocol.
+        """Start a program again that ended when it was asked for the new protocol.
 
         Raises ToolServerError.
         """
@@ -111,9 +111,9 @@ class Pipes:
     async def streams(self) -> AsyncIterator["TransportStreams"]:
         """Open the SDK's streams over the pipes; close the stdin of the process at the end.
 
-        This uses the SDK's stdio transport for servers, which accepts any two files. The one for
-        clients starts the process itself, only once the SDK is loaded, and hides the process id
-        that is needed to kill it.
+        This uses the SDK's stdio transport for servers, which accepts any two files. The transport
+        for clients would start the process itself, after the import of the SDK, and would hide the
+        process id that is needed to kill it.
         """
         process = self._program.process
         assert process.stdin
@@ -143,7 +143,7 @@ class Pipes:
         return self._program.process.poll() is not None
 
     def reason(self, _err: BaseException) -> str:
-        """Return what the program did wrong: the predicate of a sentence with its name, or ""."""
+        """Return what the program did wrong, as the end of a sentence with its name, or ""."""
         status = self._program.process.poll()
         if self.fault or status is None:
             return self.fault
@@ -155,7 +155,7 @@ class Pipes:
         """Return the last lines of stderr; if it has none, what else the program printed."""
         file = self._program.stderr.fileno()
         size = os.fstat(file).st_size
-        # Not with ``seek``: the process shares the position in the file.
+        # ``seek`` would move the position for the process, too.
         data = os.pread(file, _STDERR_TAIL, max(0, size - _STDERR_TAIL))
         if size > _STDERR_TAIL:
             # A partial line may start within a key, which could not be masked.
@@ -186,10 +186,10 @@ class _Lines(anyio.AsyncFile[str]):
 
 
 class _Requests(anyio.AsyncFile[str]):
-    """The stdin of a process, in which everything is lost that the process does not read.
+    """The stdin of a process, without an error if the process no longer reads it.
 
-    Raised from here, the error would end the SDK's tasks at once, with the reason still unread on
-    stdout. The end of stdout shows that the process ended.
+    An error would end the SDK's tasks at once, before they have read the reason on stdout. The end
+    of stdout shows that the process ended.
     """
 
     async def write(self, b: str) -> int:
@@ -222,7 +222,7 @@ def http_client(
         headers={"Accept-Encoding": "identity", **server.headers},  # sizes are those of the text
         auth=auth,
         timeout=httpx2.Timeout(_CONNECT_TIMEOUT, read=None),
-        # A proxy is not asked for this machine: its own loopback is another one.
+        # No proxy for this machine, because a proxy's loopback is the proxy's own machine.
         trust_env=httpx2.URL(str(server.url)).host not in LOOPBACK,
         verify=ssl.create_default_context(cafile=bundle) if bundle else True,
     )
@@ -231,7 +231,7 @@ def http_client(
 class StreamableHttp:
     """MCP's streamable HTTP to a URL, with the server's headers or a login."""
 
-    has_ended = False  # a server far away is not seen to end
+    has_ended = False  # nothing shows that a remote server has ended
 
     def __init__(
         self,
@@ -258,8 +258,8 @@ class StreamableHttp:
     async def _raise_for_status(self, response: httpx2.Response) -> None:
         """Raise HTTPStatusError, with the body that the SDK leaves out.
 
-        The SDK itself deals with a JSON-RPC error, with a refusal where there is a login, and with
-        older servers, which refuse the probe in many ways: it goes on with ``initialize``.
+        The SDK itself handles a JSON-RPC error and, with a login, a refusal. Older servers refuse
+        the probe in many ways, and the SDK then continues with ``initialize``.
         """
         request = response.request
         status = response.status_code
@@ -299,7 +299,7 @@ class StreamableHttp:
         return frozenset(Secret(text) for text in texts if text)
 
     def reason(self, err: BaseException) -> str:
-        """Return what the server did wrong: the predicate of a sentence with its name, or ""."""
+        """Return what the server did wrong, as the end of a sentence with its name, or ""."""
         if self._login and type(err).__name__.startswith("OAuth"):  # its text quotes secrets
             return f"cannot renew its login: run 'gptsh --login {self._server.name}'"
         match err:
@@ -310,7 +310,7 @@ class StreamableHttp:
         return ""
 
     def last_lines(self) -> list[str]:
-        """Return nothing: its stderr is far away."""
+        """Return nothing, because a remote server has no stderr here."""
         return []
 
 

@@ -220,7 +220,7 @@ def _checked(function: str, question: object, options: Options) -> Options:
 
 
 def _unexpected(function: str, name: str) -> TypeError:
-    """The error of an unknown option, with the one that may be meant."""
+    """Return the error of an unknown option, with the one that may be meant."""
     from difflib import get_close_matches
 
     problem = f"{function}() got an unexpected keyword argument {name!r}"
@@ -326,7 +326,7 @@ class _Call:
             raise session.failure
 
     def answer(self, done: Event, notes: Sequence[str], *, complete: bool) -> Answer | None:
-        """The answer of the last event of a turn; None if no text has arrived."""
+        """Return the answer of the last event of a turn; None if no text has arrived."""
         if done.get("type") != "done" or done["text"] is None or self._engine is None:
             return None
         config = self._engine.settings
@@ -347,7 +347,10 @@ class _Call:
 
 
 def _several(value: Any) -> tuple[Any, ...]:
-    """The values of an option that takes several; a single one alone is meant, not its letters."""
+    """Return the values of an option that takes several.
+
+    A single one alone is meant, not its letters.
+    """
     return (value,) if isinstance(value, str | os.PathLike) else tuple(value)
 
 
@@ -388,7 +391,10 @@ def _seconds(timeout: float) -> float:
 
 
 def _schema(schema: Any) -> str | None:
-    """A schema as JSON, or the path of its file. Raises TypeError for a class that has none."""
+    """Return a schema as JSON, or the path of its file.
+
+    Raises TypeError for a class that has none.
+    """
     if schema is None:
         return None
     if isinstance(schema, str | os.PathLike):

@@ -49,7 +49,7 @@ def refuse_foreign_links(path: Path | str) -> None:
 
 
 def is_foreign(status: os.stat_result) -> bool:
-    """Whether a file belongs neither to this user nor to root."""
+    """Return whether a file belongs neither to this user nor to root."""
     return status.st_uid not in (os.geteuid(), 0)
 
 
@@ -162,7 +162,7 @@ def sweep(folder: Path, names: list[str]) -> None:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file is one that ``replace_pieces`` writes before it replaces another."""
+    """Return whether a file is one that ``replace_pieces`` writes before it replaces another."""
     return bool(_TEMPORARY.fullmatch(name))
 
 

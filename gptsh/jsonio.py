@@ -60,7 +60,7 @@ def encode_json(value: object) -> bytes:
 
 
 def is_json(value: object) -> bool:
-    """Whether JSON can express a value: no TOML date, no infinity, no endless nesting."""
+    """Return whether JSON can express a value: no TOML date, no infinity, no endless nesting."""
     try:
         return bool(encode_json(value))
     except ValueError:
@@ -88,7 +88,7 @@ def as_dicts(value: object) -> list[JsonObject]:
 
 
 def is_cost(value: object) -> bool:
-    """Whether a value can be a cost: USD from 0, or None for an unknown one."""
+    """Return whether a value can be a cost: USD from 0, or None for an unknown one."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return value is None
     return 0 <= value < _MAX_COST

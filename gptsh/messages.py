@@ -246,7 +246,7 @@ def parts_of(message: Message) -> list[Part]:
 
 
 def is_text(part: Part) -> bool:
-    """Whether a part is text."""
+    """Return whether a part is text."""
     return part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
@@ -334,7 +334,7 @@ def beginning_of(message: Message, attached: int) -> str:
 
 
 def starts_turn(message: Message) -> bool:
-    """Whether a turn begins here: with a user message that is not a ``repair`` by gptsh."""
+    """Return whether a turn begins here: with a user message that is not a ``repair`` by gptsh."""
     return message["role"] == "user" and not message.get("repair")
 
 
@@ -350,13 +350,13 @@ def reasoning_from(conversation: Sequence[Message]) -> int:
 
 
 def is_blank(message: Message) -> bool:
-    """Whether a question has only white space, even in piped and attached text."""
+    """Return whether a question has only white space, even in piped and attached text."""
     parts = parts_of(message)
     return all(is_text(part) and (not part["text"] or part["text"].isspace()) for part in parts)
 
 
 def is_empty(message: Message) -> bool:
-    """Whether an answer has nothing to send again: no text, refusal, tool call or media."""
+    """Return whether an answer has nothing to send again: no text, refusal, tool call or media."""
     if text_of(message) or message.get("tool_calls") or message.get("refusal"):
         return False
     return all(part.get("type") == "text" for part in parts_of(message))
@@ -437,7 +437,7 @@ def full_name(model: str | None, provider: str | None) -> str | None:
 
 
 def is_answer_of(message: Message, provider: str, model: str) -> bool:
-    """Whether this model gave the answer, however its name is written."""
+    """Return whether this model gave the answer, however its name is written."""
     recorded = message.get("model")
     if message.get("provider") != provider or not isinstance(recorded, str):
         return False
@@ -445,7 +445,7 @@ def is_answer_of(message: Message, provider: str, model: str) -> bool:
 
 
 def matches_model(model: str | None, wanted: str | None) -> bool:
-    """Whether ``wanted`` is a part of a model's full name. None matches any model."""
+    """Return whether ``wanted`` is a part of a model's full name. None matches any model."""
     return wanted is None or (model is not None and wanted in model)
 
 
@@ -479,7 +479,7 @@ class Tools(Protocol):
         """Yield a note for each selected tool that is left out; call ``tools`` before."""
 
     def needs_approval(self, call: Call) -> tuple[str, str] | None:
-        """The server and the tool of a call that the user has to approve, else None."""
+        """Return the server and the tool of a call that the user has to approve, else None."""
 
     def run(self, calls: Sequence[Call], answer: Answering) -> Iterator[ToolResult]:
         """Run the calls in parallel and yield each result when it arrives.

@@ -39,7 +39,7 @@ class VisiblePieces:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether the text has no lone surrogates, which stand for bytes that are not UTF-8."""
+    """Return whether the text has no lone surrogates, which stand for bytes that are not UTF-8."""
     return not re.search("[\ud800-\udfff]", text)
 
 

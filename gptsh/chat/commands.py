@@ -291,7 +291,7 @@ _COMMAND_WORD = re.compile(r"/[A-Za-z?!-]+(?=\s|$)")  # matches no path, which h
 
 
 def is_command(line: str) -> bool:
-    """Whether a line is a command. Paths and lines that begin with a blank are not."""
+    """Return whether a line is a command. Paths and lines that begin with a blank are not."""
     return bool(_COMMAND_WORD.match(line)) or line.rstrip().lower() in _BY_NAME
 
 

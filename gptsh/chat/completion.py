@@ -103,7 +103,7 @@ def _names(line: str) -> Iterator[Completion]:
 
 
 def _begin_words(starts: list[str], text: str) -> bool:
-    """Whether each of some beginnings begins a word of the text; False if there are none."""
+    """Return whether each of some beginnings begins a word of the text; False if there are none."""
     words = text.casefold().split()
     for start in starts:
         if not any(word.startswith(start) for word in words):

@@ -315,7 +315,7 @@ class Prompt:
             app.renderer.erase()
 
     def _is_typing_command(self) -> bool:
-        """Whether the user is typing the name of a command."""
+        """Return whether the user is typing the name of a command."""
         before = self._buffer.document.text_before_cursor
         return before.startswith("/") and before.split() == [before]
 

@@ -49,7 +49,7 @@ class _StdinReader(PosixStdinReader):
 
 
 def terminal_output(stream: TextIO) -> Vt100_Output:
-    """A terminal to draw on, with the colours that the environment allows."""
+    """Return a terminal to draw on, with the colours that the environment allows."""
     colors = None if terminal_style(os.environ, terminal=True).colors else ColorDepth.MONOCHROME
     output = _Output.from_pty(stream, os.environ.get("TERM"), colors)
     output.enable_cpr = False
@@ -57,7 +57,7 @@ def terminal_output(stream: TextIO) -> Vt100_Output:
 
 
 def terminal_input() -> Vt100Input:
-    """The keys that the user types. Raises UsageError without a terminal."""
+    """Return the keys that the user types. Raises UsageError without a terminal."""
     keys = Vt100Input(input_terminal())
     keys.stdin_reader = _StdinReader(keys.fileno())
     return keys

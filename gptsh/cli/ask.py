@@ -123,7 +123,7 @@ def _label_or_show(
 
 
 def _expected_output(flags: Flags, config: Settings) -> str | None:
-    """The output form for errors before the agent is resolved."""
+    """Return the output form for errors before the agent is resolved."""
     names = (flags.agent, config.agent, config.default_agent)
     agent = next(name for name in names if name and name in config.agents)
     return flags.output or config.output or config.agents[agent].output
@@ -161,7 +161,7 @@ class _Sources(NamedTuple):
     waits_for_pipe: bool  # another program has not written to it yet
 
     def promise_question(self, options: TurnOptions, session: Session) -> bool:
-        """Whether a question is sure to follow, or at least expected from the pipe."""
+        """Return whether a question is sure to follow, or at least expected from the pipe."""
         if self.has_words:
             return True
         if options.has_labels or self.pipe_index is None or stdio.is_terminal(sys.stdin):

@@ -53,7 +53,7 @@ def converse(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> in
 
 
 def with_picked_session(flags: Flags) -> Flags | None:
-    """The options of the command line with the session that the user picks.
+    """Return the options of the command line with the session that the user picks.
 
     None if the user leaves the list.
 

@@ -113,7 +113,7 @@ def _parse(command: click.Command, argv: Sequence[str]) -> tuple[Flags, UsageErr
 
 
 def _information(command: click.Command, flags: Flags) -> str:
-    """The text that -h, --help or --version prints."""
+    """Return the text that -h, --help or --version prints."""
     if flags.short_help:
         return SHORT_HELP.rstrip()
     if flags.help:
@@ -189,7 +189,7 @@ def _check_for_job(row: Row, job: str) -> None:
 
 
 def _jobs_advice(row: Row) -> str:
-    """The advice that names the jobs with which an option can be used."""
+    """Return the advice that names the jobs with which an option can be used."""
     *others, last = row.jobs
     return f"use it with {', '.join(others)} or {last}" if others else f"use it with {last}"
 
@@ -207,7 +207,7 @@ def _as_usage_error(problem: click.ClickException) -> UsageError:
 
 
 def _similar_option(option: str) -> str:
-    """The advice for an unknown option, such as the one that was likely meant."""
+    """Return the advice for an unknown option, such as the one that was likely meant."""
     typed = option.lstrip("-")
     is_one_word = len(typed.split()) == 1
     advice = _likely_option(typed) if is_one_word else ""
@@ -215,7 +215,7 @@ def _similar_option(option: str) -> str:
 
 
 def _likely_option(typed: str) -> str:
-    """The advice that names the most similar option, or parameter; "" if none is similar."""
+    """Return the advice that names the most similar option, or parameter; "" if none is similar."""
     from gptsh.messages import STORED
 
     if typed in OUTPUTS:
@@ -235,7 +235,7 @@ def _likely_option(typed: str) -> str:
 
 
 def _long_names(rows: Sequence[Row]) -> list[str]:
-    """The long names of options, without their dashes."""
+    """Return the long names of options, without their dashes."""
     names = []
     for row in rows:
         names += [name[2:] for name in row.names if name.startswith("--")]

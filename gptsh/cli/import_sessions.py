@@ -283,7 +283,7 @@ class _Import:
 
 
 def _may_be_session(file: str) -> bool:
-    """Whether a file in a folder can be a session, by its name and kind."""
+    """Return whether a file in a folder can be a session, by its name and kind."""
     suffix = os.path.splitext(file)[1].lower()
     if suffix not in _SUFFIXES or IGNORED_PATHS.search(file):
         return False

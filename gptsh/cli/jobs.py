@@ -45,7 +45,7 @@ def refuse_filters(flags: Flags, named_by: str) -> None:
 
 
 def chosen_filters(flags: Flags) -> list[str]:
-    """The options on the command line that choose among sessions."""
+    """Return the options on the command line that choose among sessions."""
     return [name for name in flags.given if name in FILTERS]
 
 
@@ -55,7 +55,10 @@ _AGES = "12h, 30d, 2w or 1y"
 
 
 def moment_before(age: str) -> datetime | None:
-    """The time ``12h``, ``30d``, ``2w`` or ``1y`` ago, at most a century; None for another form."""
+    """Return the time ``12h``, ``30d``, ``2w`` or ``1y`` ago, at most a century.
+
+    None for another form.
+    """
     match = re.fullmatch("([0-9]{1,6})([hdwy])", age)
     if match is None:
         return None
@@ -66,7 +69,7 @@ def moment_before(age: str) -> datetime | None:
 
 
 def older_than(age: str) -> datetime:
-    """The time that ``--older-than`` means. Raises UsageError."""
+    """Return the time that ``--older-than`` means. Raises UsageError."""
     before = moment_before(age)
     if before is None:
         expected = f"hours, days, weeks or years, such as {_AGES}"
@@ -125,7 +128,7 @@ def time_limit(flags: Flags, config: "Settings") -> float | None:
 
 
 def chosen_tools(flags: Flags) -> tuple[str, ...] | None:
-    """The names of the tools by ``--no-tools`` or ``--tools``; None without either."""
+    """Return the names of the tools by ``--no-tools`` or ``--tools``; None without either."""
     if flags.no_tools:
         return ()
     if flags.tools is None:
@@ -135,7 +138,7 @@ def chosen_tools(flags: Flags) -> tuple[str, ...] | None:
 
 
 def turn_options(flags: Flags, config: "Settings") -> "TurnOptions":
-    """The options of the turns.
+    """Return the options of the turns.
 
     Raises UsageError for a parameter or a time limit of another form.
     """

@@ -129,14 +129,14 @@ def _result_line(result: Consolidated) -> str:
 
 
 def _matching_sessions(flags: Flags) -> list[_Target]:
-    """The sessions that the filters choose, newest first."""
+    """Return the sessions that the filters choose, newest first."""
     filters = filters_of(flags)
     items = or_note(matching_sessions(filters), nothing_found(filters))
     return [(item["id"], item["filename"], item["agent"] or "default") for item in items]
 
 
 def _named_session(flags: Flags, consolidation: Consolidation) -> _Target | None:
-    """The session of ``-s`` or ``-c``; None if neither is given.
+    """Return the session of ``-s`` or ``-c``; None if neither is given.
 
     Raises UsageError if it cannot be consolidated.
     """

@@ -115,7 +115,7 @@ class Agents(Mapping[str, Agent]):
         return self._agents[name]
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is such an agent; its file is not read."""
+        """Return whether there is such an agent; its file is not read."""
         if name in self._tables or name in _BUILT_IN:
             return True
         return isinstance(name, str) and self._file(name) is not None

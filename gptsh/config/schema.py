@@ -32,7 +32,7 @@ class Secret(str):
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable or parameter with this name holds a secret."""
+    """Return whether a variable or parameter with this name holds a secret."""
     return bool(re.search(_NAMES, name))
 
 
@@ -42,7 +42,7 @@ def is_secret_header(name: str, value: str) -> bool:
 
 
 def names_secrets(name: str) -> bool:
-    """Whether the texts in a parameter with this name are secret."""
+    """Return whether the texts in a parameter with this name are secret."""
     return is_secret_name(name) or name.lower().endswith("headers")
 
 
@@ -387,7 +387,7 @@ def text_like(pattern: str, expected: str) -> Rule:
 
 
 def is_header_value(value: object) -> bool:
-    """Whether an HTTP header can contain a value, such as a key."""
+    """Return whether an HTTP header can contain a value, such as a key."""
     return isinstance(value, str) and value.isascii() and value.isprintable()
 
 
@@ -413,7 +413,7 @@ def _are_aliases(value: object) -> bool:
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a number. True and False are ints only to ``isinstance``."""
+    """Return whether a value is a number. True and False are ints only to ``isinstance``."""
     return type(value) in (int, float)
 
 

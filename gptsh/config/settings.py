@@ -80,7 +80,10 @@ class Network(NamedTuple):
         "How often gptsh retries a request before the first byte."] = 2
 
     def idle_seconds(self, *, is_self_hosted: bool) -> float:
-        """How long to wait between two bytes. A self-hosted server may be loading its model."""
+        """Return how long to wait between two bytes.
+
+        A self-hosted server may be loading its model.
+        """
         if self.idle_timeout is not None:
             return self.idle_timeout
         return max(_IDLE_TIMEOUT, self.first_byte_timeout) if is_self_hosted else _IDLE_TIMEOUT
@@ -191,7 +194,7 @@ def config_path(environ: Mapping[str, str], named: str | None = None) -> Path:
 
 
 def is_set(environ: Mapping[str, str], name: str) -> bool:
-    """Whether a flag variable, such as ``GPTSH_DEBUG``, is on."""
+    """Return whether a flag variable, such as ``GPTSH_DEBUG``, is on."""
     return environ.get(name, "").lower() not in ("", "0", "false", "no", "off")
 
 

@@ -73,13 +73,16 @@ def split_thought(
 
 
 def is_open(text: str) -> bool:
-    """Whether an answer begins with a thought that has no end: so it was cut off."""
+    """Return whether an answer begins with a thought that has no end: so it was cut off."""
     opening, rest = _split_opening(text)
     return bool(opening) and not _first_tag(rest, _ENDS[opening])
 
 
 def _split_opening(text: str) -> tuple[str, str]:
-    """The tag with which a text begins a thought, and the rest; "" and the text without one."""
+    """Return the tag with which a text begins a thought, and the rest.
+
+    "" and the text without one.
+    """
     beginning = text.lstrip()
     for opening in _ENDS:
         if beginning.startswith(opening):
@@ -88,7 +91,7 @@ def _split_opening(text: str) -> tuple[str, str]:
 
 
 def _first_tag(text: str, tags: Sequence[str]) -> str | None:
-    """The one of the tags that is in a text before all others."""
+    """Return the one of the tags that is in a text before all others."""
     found = [tag for tag in tags if tag in text]
     return min(found, key=text.index, default=None)
 
@@ -472,7 +475,7 @@ class Answer:
         return "length" if used_up else self.finish_reason
 
     def _whole_blocks(self) -> tuple[list[Block], str]:
-        """The blocks, without empty texts, and the thought in front of the first text."""
+        """Return the blocks, without empty texts, and the thought in front of the first text."""
         blocks: list[Block] = []
         thoughts = []
         for block in self._blocks:
@@ -563,7 +566,7 @@ def answer_error(message: Message) -> GptshError | None:
 
 
 def _early_end(message: Message, reason: str) -> GptshError:
-    """The error for an answer that the provider ended early, for this reason."""
+    """Return the error for an answer that the provider ended early, for this reason."""
     has_content = bool(message["content"] or message.get("refusal"))
     is_absent = reason.lower() in _FILTERS and not has_content
     what = "there is no answer" if is_absent else "the answer is incomplete"

@@ -81,7 +81,7 @@ def may_be_pdf(head: bytes | bytearray) -> bool:
 
 
 def _is_utf8(head: bytes) -> bool:
-    """Whether the bytes are UTF-8; the last character may be incomplete."""
+    """Return whether the bytes are UTF-8; the last character may be incomplete."""
     try:
         head.decode()
     except UnicodeDecodeError as err:

@@ -111,7 +111,7 @@ def walk(message: Message) -> Iterator[Passage]:
 
 
 def _content_passage(part: Part) -> Passage:
-    """A part of the content: media, a file, or words."""
+    """Return a part of the content: media, a file, or words."""
     name = name_of(part) or ""
     if not is_text(part):
         media = media_of(part)
@@ -140,7 +140,7 @@ def passages(message: Message, *, indented: bool = True) -> list[Passage]:
 
 
 def _tool_passages(message: Message, found: Sequence[Passage]) -> list[Passage]:
-    """The passages of a tool result as one, after its reasoning."""
+    """Return the passages of a tool result as one, after its reasoning."""
     thinking = []
     media: list[Media] = []
     texts = []
@@ -156,7 +156,7 @@ def _tool_passages(message: Message, found: Sequence[Passage]) -> list[Passage]:
 
 
 def _source_links(message: Message) -> str:
-    """The pages that an answer cites, as a list of links; "" without any."""
+    """Return the pages that an answer cites, as a list of links; "" without any."""
     lines: list[str] = []
     for page in as_dicts(message.get("sources")):
         url = as_str(page.get("url"))

@@ -70,7 +70,7 @@ class AnswerSchema:
         return [shorten(f"{fault.json_path}: {fault.message}", _FAULT_WIDTH) for fault in errors]
 
     def repair(self, faults: list[str]) -> str:
-        """The message that asks the model to correct these faults."""
+        """Return the message that asks the model to correct these faults."""
         return _REPAIR.format(faults="\n".join(f"- {fault}" for fault in faults))
 
 
@@ -114,7 +114,7 @@ def _find_dangling(
     specification: "Specification[Schema]",
     registry: "SchemaRegistry",
 ) -> str | None:
-    """The first reference in a schema, or in what it refers to, that leads nowhere."""
+    """Return the first reference in a schema, or in what it refers to, that leads nowhere."""
     from referencing.exceptions import Unresolvable
 
     root = specification.create_resource(schema)

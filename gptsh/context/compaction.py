@@ -126,7 +126,7 @@ class Compactor:
     # ---- the session under a compaction
 
     def _active_record(self) -> Compaction | None:
-        """The last compaction, if the message and the summary that it names still exist."""
+        """Return the last compaction, if the message and the summary that it names still exist."""
         record = self._state.get("compaction")
         if record is None or "id" not in record or record.get("upto") not in self._numbers:
             return None
@@ -157,7 +157,7 @@ class Compactor:
         return prompt._replace(tokens=prompt.tokens + size, at_most=prompt.at_most + size)
 
     def _prompt(self, record: Compaction | None) -> Prompt:
-        """What is sent under a compaction; without its size."""
+        """Return what is sent under a compaction; without its size."""
         if record is None:
             return self._draft.with_messages(self._messages)._replace(included=len(self._messages))
         draft = self._draft._replace(strategy=record["strategy"], compaction=record)
@@ -180,7 +180,7 @@ class Compactor:
         return draft.with_messages([*systems, *replacement.messages, *recent])
 
     def _split(self, record: Compaction) -> tuple[list[Message], list[Message]]:
-        """The older messages, and those after them as they are sent."""
+        """Return the older messages, and those after them as they are sent."""
         end = self._numbers[record["upto"]]
         pruned_end = self._numbers.get(record.get("pruned") or "", 0)
         excerpts = record.get("ends") or {}
@@ -203,7 +203,7 @@ class Compactor:
         return older, recent
 
     def _replacement(self, record: Compaction, older: Sequence[Message]) -> Replacement:
-        """The message of ``summary`` or ``minimal`` in place of the older ones."""
+        """Return the message of ``summary`` or ``minimal`` in place of the older ones."""
         summary = self._summary_of(record)
         end = self._numbers[record["upto"]]
         # Whatever is added, ``minimal`` has the same question and last answer as in the beginning.
@@ -220,7 +220,7 @@ class Compactor:
         return replacement
 
     def _count_summarized(self, record: Compaction, replacement: Replacement) -> int:
-        """How many of the older messages are sent in the form of the summary alone."""
+        """Return how many of the older messages are sent in the form of the summary alone."""
         summary = self._summary_of(record)
         if not summary or not replacement.summary:
             return 0
@@ -313,7 +313,7 @@ class Compactor:
         return record if self._counted(record).message_tokens <= max_tokens else None
 
     def _new_summary(self, length: int) -> Compaction:
-        """The record that uses a new summary of about this length."""
+        """Return the record that uses a new summary of about this length."""
         older = self._messages[: self._end]
         previous = latest(self._state, self._ids[: self._end])
         if previous is None:
@@ -351,7 +351,7 @@ class Compactor:
         return record
 
     def _start_of_newest(self, goal: int, limit: int) -> int:
-        """Where the messages begin that are sent in any case; 0 if that is all.
+        """Return where the messages begin that are sent in any case; 0 if that is all.
 
         They are the current question and what follows it. In a turn of many tool rounds they are as
         many of the newest rounds as fit half of the goal, at least one; the question is in the
@@ -372,12 +372,12 @@ class Compactor:
         return start
 
     def _free_beside(self, record: Compaction, goal: int) -> int:
-        """The tokens that the other messages leave for the replacement."""
+        """Return the tokens that the other messages leave for the replacement."""
         older, recent = self._split(record)
         return max(0, goal - _count([*_systems_of(older), *recent]))
 
     def _start_of_more(self, replacement: Replacement) -> tuple[int, dict[str, int]]:
-        """Where the messages begin that fit into what the replacement leaves free.
+        """Return where the messages begin that fit into what the replacement leaves free.
 
         Also the tokens of a message of which both ends are sent, by its id: the longest of those
         before, as it does not fit whole.
@@ -403,7 +403,7 @@ class Compactor:
         return end, {}
 
     def _record(self, strategy: str, end: int, /, **more: Unpack[Compaction]) -> Compaction:
-        """The record of a compaction that shortens the messages before index ``end``."""
+        """Return the record of a compaction that shortens the messages before index ``end``."""
         last_time = (self._state.get("compaction") or {}).get("at")
         moment = timestamp()
         if last_time:  # merging keeps the later record
@@ -423,13 +423,16 @@ class Compactor:
     # ---- places in the session
 
     def _split_before(self, index: int) -> int:
-        """The last index up to this one where the messages can be split; 0 if there is none."""
+        """Return the last index up to this one where the messages can be split.
+
+        0 if there is none.
+        """
         while index > 0 and not self._can_split(index):
             index -= 1
         return max(0, index)
 
     def _can_split(self, index: int) -> bool:
-        """Whether the messages can be split before this index.
+        """Return whether the messages can be split before this index.
 
         A tool call is not separated from its results, of which it may have none.
         """
@@ -440,7 +443,7 @@ class Compactor:
 
 
 def _can_stay(prompt: Prompt) -> bool:
-    """Whether the session may be sent like this, without a new compaction.
+    """Return whether the session may be sent like this, without a new compaction.
 
     The prompt is below the threshold; or it fits, and its compaction could not reach half of the
     budget it was made for.
@@ -452,27 +455,27 @@ def _can_stay(prompt: Prompt) -> bool:
 
 
 def _budget_of(record: Compaction) -> float:
-    """The budget for which a compaction was made; without end if it is unknown."""
+    """Return the budget for which a compaction was made; without end if it is unknown."""
     return record.get("budget") or math.inf
 
 
 def _is_verbatim(message: Message) -> bool:
-    """Whether a message is always sent verbatim, however old it is."""
+    """Return whether a message is always sent verbatim, however old it is."""
     return message["role"] == "system" or starts_turn(message)
 
 
 def _pruned_result(message: Message) -> Message:
-    """A tool result shortened, any other message as it is."""
+    """Return a tool result shortened, any other message as it is."""
     return pruned(message) if message["role"] == "tool" else message
 
 
 def _question_index(messages: Sequence[Message]) -> int:
-    """The index of the last question; 0 if there is none."""
+    """Return the index of the last question; 0 if there is none."""
     return max(starts_of(messages), default=0)
 
 
 def _last_answer_index(messages: Sequence[Message]) -> int | None:
-    """The index of the last answer with words before the last question, or None."""
+    """Return the index of the last answer with words before the last question, or None."""
     for index in reversed(range(_question_index(messages))):
         if messages[index]["role"] == "assistant" and text_of(messages[index]).strip():
             return index

@@ -143,7 +143,10 @@ class RecordedTexts:
                 self._at_start[key] = older[-1] if older else noted[0]
 
     def in_system_prompt(self, system: str | None, window: int | None) -> str | None:
-        """The system prompt with its texts; of a long memory as much as the window has room for."""
+        """Return the system prompt with its texts.
+
+        Of a long memory as much as the window has room for.
+        """
         texts = [system]
         for key in reversed(self._keys):
             text = self._noted(key).get(self._at_start.get(key, ""))
@@ -187,7 +190,7 @@ class RecordedTexts:
 
 
 def _limited(text: str, window: int | None) -> str:
-    """A memory, or its beginning if it exceeds ``_LIMIT`` or a quarter of the window."""
+    """Return a memory, or its beginning if it exceeds ``_LIMIT`` or a quarter of the window."""
     limit = _limit(window)
     if count_text(text) <= limit:
         return text
@@ -220,7 +223,7 @@ def pending_messages(doc: Document) -> list[Message]:
 
 
 def due_messages(doc: Document, rules: ContextRules) -> list[Message]:
-    """The messages to consolidate after a turn: all but the latest.
+    """Return the messages to consolidate after a turn: all but the latest.
 
     That is once more than ``memory_window`` are pending. After a failure they are due again when
     ``keep_messages`` more are pending.
@@ -288,7 +291,7 @@ def _request(small: SmallModel, memory: str, conversation: str) -> Request:
 def _next_piece(
     messages: Sequence[Message], small: SmallModel, memory: str, agent: str
 ) -> tuple[Sequence[Message], str]:
-    """The messages that one request has room for, at least one, and their text.
+    """Return the messages that one request has room for, at least one, and their text.
 
     The text may be empty. Raises TooLong if there is no room.
     """
@@ -356,7 +359,7 @@ def _clean(text: str) -> str:
 
 
 def memory_folder(agent: str) -> Path:
-    """The folder of an agent's memory, safe for any agent name. It may not exist."""
+    """Return the folder of an agent's memory, safe for any agent name. It may not exist."""
     return app_folder("state") / "memory" / safe_name(agent)
 
 
@@ -397,7 +400,7 @@ def _write(folder: Path, before: bytes, memory: str, line: str) -> None:
 
 
 def _read(path: Path) -> bytes:
-    """The content of a file; empty if there is no file. Raises StoreError."""
+    """Return the content of a file; empty if there is no file. Raises StoreError."""
     with files.as_store_error(_UNUSABLE, path):
         try:
             return files.read_bytes(path, _MAX_BYTES[path.name])
@@ -406,7 +409,7 @@ def _read(path: Path) -> bytes:
 
 
 def _decoded(data: bytes) -> str:
-    """The text of MEMORY.md. Raises StoreError if it is not UTF-8."""
+    """Return the text of MEMORY.md. Raises StoreError if it is not UTF-8."""
     try:
         return data.decode("utf-8-sig").strip()
     except ValueError as err:

@@ -141,7 +141,7 @@ class Replacement:
         self.free -= count_text(line) + 1  # the end of the line
 
     def _line_of(self, index: int) -> str:
-        """The words of a question under its number, then the names of what was attached.
+        """Return the words of a question under its number, then the names of what was attached.
 
         The current question, or one without words, has both ends of each attached text.
         """
@@ -202,7 +202,7 @@ class Replacement:
         return [user_message(text, parts)]
 
     def _sections(self) -> list[str]:
-        """The texts of the message, each under its heading."""
+        """Return the texts of the message, each under its heading."""
         words = []
         answer = ""
         for index in sorted(self.lines):
@@ -256,7 +256,7 @@ def _touched_files(messages: Sequence[Message]) -> dict[str, list[str]]:
 
 
 def _paths_in(arguments: str) -> list[str]:
-    """The paths in the arguments of a call, as far as their names tell."""
+    """Return the paths in the arguments of a call, as far as their names tell."""
     paths = []
     with contextlib.suppress(TypeError, ValueError, RecursionError):
         for key, value in as_dict(parse_json(arguments)).items():

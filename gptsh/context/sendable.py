@@ -117,7 +117,7 @@ def _is_plain_answer(message: Message) -> bool:
 
 
 def _asks(message: Message) -> bool:
-    """Whether a message is sent as a question: the user's, or one that asks for a repair."""
+    """Return whether a message is sent as a question: the user's, or one that asks for a repair."""
     return starts_turn(message) or bool(message.get("repair"))
 
 
@@ -169,7 +169,7 @@ def pair_calls(
 
 
 def _free_id(used_ids: Collection[str]) -> str:
-    """The first id of ours that is not used."""
+    """Return the first id of ours that is not used."""
     number = 1
     while f"call{number:05}" in used_ids:
         number += 1
@@ -177,7 +177,7 @@ def _free_id(used_ids: Collection[str]) -> str:
 
 
 def _results(messages: Sequence[Message]) -> dict[tuple[int | None, str], list[Message]]:
-    """The results of each call, by the index of its answer and the original id of the call.
+    """Return the results of each call, by the index of its answer and the original id of the call.
 
     The answer is the one that the result's ``parent`` leads to, else the last one before it with a
     call of that id. Parallel runs that answer one question save both answers before both results,
@@ -206,7 +206,10 @@ def _results(messages: Sequence[Message]) -> dict[tuple[int | None, str], list[M
 
 
 def _with_calls(message: Message, calls: list[Call], new_ids: Mapping[str, str]) -> Message:
-    """The answer with these calls. Its ``replay`` (signed reasoning) gets the new ids too."""
+    """Return the answer with these calls.
+
+    Its ``replay`` (signed reasoning) gets the new ids too.
+    """
     new_message: Message = {**message, "tool_calls": calls}
     replay = message.get("replay")
     if isinstance(replay, dict):
@@ -219,7 +222,7 @@ def _with_calls(message: Message, calls: list[Call], new_ids: Mapping[str, str])
 
 
 def _with_new_id(item: object, new_ids: Mapping[str, str]) -> object:
-    """An item with the new id of its call; unchanged if it is not the item of a call."""
+    """Return an item with the new id of its call; unchanged if it is not the item of a call."""
     if not isinstance(item, dict):
         return item
     old = item.get("id")
@@ -275,7 +278,7 @@ def as_sent(
     excluded: Collection[attachments.Kind] = (),
     cuts: "Cuts" = (),
 ) -> Message:
-    """The message as a model reads it, with a line in place of each omitted text.
+    """Return the message as a model reads it, with a line in place of each omitted text.
 
     Omitted are the ``cuts``, the middle of a very long tool result, and attachments of the
     ``excluded`` kinds, which the model does not accept.
@@ -291,7 +294,7 @@ def as_sent(
 
 
 def _without_middle(part: Part) -> Part:
-    """A part of a tool result; of a very long one both ends."""
+    """Return a part of a tool result; of a very long one both ends."""
     length = len(part["text"]) if is_text(part) else 0
     if length <= _LONGEST_RESULT:
         return part
@@ -309,7 +312,7 @@ def _without(part: Part, start: int, stop: int) -> Part:
 
 
 def _map_parts(message: Message, change: Callable[[Part], Part]) -> Message:
-    """The message with each part replaced by ``change(part)``."""
+    """Return the message with each part replaced by ``change(part)``."""
     content = message.get("content")
     if isinstance(content, list):
         return {**message, "content": [*map(change, content)]}
@@ -322,7 +325,7 @@ def _map_parts(message: Message, change: Callable[[Part], Part]) -> Message:
 
 
 def attached_texts(message: Message) -> dict[int, Part]:
-    """The piped and attached texts of a question, by their index among its parts."""
+    """Return the piped and attached texts of a question, by their index among its parts."""
     if message["role"] != "user":
         return {}
     texts = {}
@@ -366,7 +369,7 @@ def truncate(messages: Sequence[Message], excess: int, end: str) -> "dict[str, C
 
 
 def _largest_size(sizes: Sequence[int], excess: int) -> int:
-    """The size to which all larger texts are cut, so that they take ``excess`` tokens less.
+    """Return the size to which all larger texts are cut, so that they take ``excess`` tokens less.
 
     ``sizes`` are in ascending order.
     """
@@ -381,7 +384,7 @@ def _largest_size(sizes: Sequence[int], excess: int) -> int:
 
 
 def _cut(attached: _Text, max_tokens: int, end: str) -> tuple[int, int]:
-    """Where the text that is left out starts and stops, so that ``max_tokens`` remain."""
+    """Return where the text that is left out starts and stops, so that ``max_tokens`` remain."""
     text = attached.text
     length = len(text)
     size = attached.size
@@ -426,7 +429,7 @@ def pruned(message: Message) -> Message:
 
 
 def _pruned_part(role: str, part: Part) -> Part:
-    """A part of a message of this role, shortened if it is a result or an attachment."""
+    """Return a part of a message of this role, shortened if it is a result or an attachment."""
     if role == "tool" and attachments.media_of(part):
         part = attachments.not_sent(part, "left out to save room")
     is_pruned = role == "tool" or (role == "user" and "source" in part)

@@ -64,7 +64,7 @@ def lines_of(messages: Iterable[Message], lengths: Lengths) -> Iterator[str]:
 
 
 def dated_lines_of(messages: Sequence[Message], lengths: Lengths) -> Iterator[str]:
-    """The same, but each question begins with its day, and system prompts are empty."""
+    """Yield the same, but each question begins with its day, and system prompts are empty."""
     for message, line in zip(messages, lines_of(messages, lengths), strict=True):
         moment = moment_of(message)
         if message["role"] == "system":
@@ -76,7 +76,7 @@ def dated_lines_of(messages: Sequence[Message], lengths: Lengths) -> Iterator[st
 
 
 def moment_of(message: Message) -> datetime | None:
-    """The message's time as local time; None if it has no valid one."""
+    """Return the message's time as local time; None if it has no valid one."""
     with contextlib.suppress(ValueError, OverflowError, OSError):
         return datetime.fromisoformat(message.get("timestamp") or "").astimezone()
     return None
@@ -187,7 +187,7 @@ class SmallModel:
         return self._window() or _ASSUMED_WINDOW
 
     def request(self, system: str, user: str, tokens: int) -> Request:
-        """A request for an answer of at most ``tokens``, and at most half the window."""
+        """Return a request for an answer of at most ``tokens``, and at most half the window."""
         params = small_params(likely_facts(*split_model(self.model)), tokens)
         params["max_tokens"] = min(params["max_tokens"], self.window // 2)
         messages: list[Message] = [
@@ -256,7 +256,7 @@ def summarise(
 
 
 def _chunks(messages: Sequence[Message], room: int, max_chunks: int) -> list[str]:
-    """The messages as lines in consecutive chunks of at most ``room`` tokens.
+    """Return the messages as lines in consecutive chunks of at most ``room`` tokens.
 
     If that makes too many chunks, each message is shortened further; if need be, only the first and
     the last chunks are used.
@@ -273,7 +273,7 @@ def _chunks(messages: Sequence[Message], room: int, max_chunks: int) -> list[str
 
 
 def _fill_chunks(lines: Iterable[str], room: int) -> list[list[str]]:
-    """The lines in chunks of at most ``room`` tokens; a longer line is a chunk."""
+    """Return the lines in chunks of at most ``room`` tokens; a longer line is a chunk."""
     chunks: list[list[str]] = []
     free = 0
     for line in lines:
@@ -292,7 +292,7 @@ def _fill_chunks(lines: Iterable[str], room: int) -> list[list[str]]:
 
 
 def new_summary(messages: Sequence[Message], text: str, model: str) -> "Summary":
-    """The record of a summary of ``messages``, for ``context.summaries``.
+    """Return the record of a summary of ``messages``, for ``context.summaries``.
 
     They begin with the session's first. ``until`` is the latest of their times: a later message
     among them was added since and is not covered.

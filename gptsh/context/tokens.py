@@ -73,7 +73,7 @@ _MEDIA_RATES = {
 
 
 def upper_bound(text: str) -> int:
-    """The most tokens that any tokenizer makes of a text: its bytes."""
+    """Return the most tokens that any tokenizer makes of a text: its bytes."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
@@ -99,7 +99,7 @@ def count_text(text: str) -> int:
 
 @cache
 def _encoding() -> "Encoding | None":
-    """The tokenizer; None if its vocabulary is missing, which tiktoken would download."""
+    """Return the tokenizer; None if its vocabulary is missing, which tiktoken would download."""
     from importlib.util import find_spec
 
     spec = find_spec("litellm")
@@ -159,7 +159,7 @@ def count_message(message: Message) -> int:
 
 
 def sizes(messages: Iterable[Message], count: Callable[[str], int]) -> tuple[int, int]:
-    """The tokens of the messages' texts, by ``count``, and those of their media."""
+    """Return the tokens of the messages' texts, by ``count``, and those of their media."""
     texts = media = 0
     for message in messages:
         parts = parts_of(message)
@@ -510,7 +510,7 @@ class Estimator:
         return None
 
     def _reports(self, messages: Sequence[Message]) -> Iterator[_Report]:
-        """The reports of the model on the prompts of its answers, newest first."""
+        """Yield the reports of the model on the prompts of its answers, newest first."""
         for index in reversed(range(len(messages))):
             answer = messages[index]
             is_own = is_answer_of(answer, self._provider, self._model)
@@ -538,7 +538,7 @@ def _plausible_ratio(reported: int, messages: Sequence[Message], fixed: int) -> 
 
 
 def was_truncated(reported_tokens: int, prompt: Prompt) -> bool:
-    """Whether the server has truncated the prompt silently, as it reports so few tokens."""
+    """Return whether the server has truncated the prompt silently, as it reports so few tokens."""
     if prompt.tokens <= _TRUNCATED_FROM:
         return False
     if prompt.reported:

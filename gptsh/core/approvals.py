@@ -53,7 +53,7 @@ def _approvals_path() -> Path:
 
 
 def _read_approvals() -> JsonObject:
-    """The approved tools by the file names of sessions."""
+    """Return the approved tools by the file names of sessions."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         return as_dict(parse_json(files.read_bytes(_approvals_path(), _MAX_APPROVALS).decode()))
     return {}

@@ -79,7 +79,7 @@ class Document(TypedDict):
 
 
 def blank(session_id: str, created_at: str) -> Document:
-    """A document without messages, its keys in the order of the file."""
+    """Return a document without messages, its keys in the order of the file."""
     return {
         "version": VERSION,
         "id": session_id,
@@ -114,7 +114,7 @@ _ANY_KEY = "*"  # of a table in which each key has the same shape
 
 
 def _is_time(value: object) -> TypeGuard[str]:
-    """Whether a value is ISO 8601, in a year that every time zone can show."""
+    """Return whether a value is ISO 8601, in a year that every time zone can show."""
     try:
         return isinstance(value, str) and 1900 <= datetime.fromisoformat(value).year <= LAST_YEAR
     except ValueError:
@@ -410,7 +410,7 @@ def _convert_old_totals(doc: Document) -> None:
 
 
 def is_unsaved(doc: Document) -> bool:
-    """Whether the document was never saved: each save makes it newer than its creation."""
+    """Return whether the document was never saved: each save makes it newer than its creation."""
     return bool(doc["updated_at"] == doc["created_at"])
 
 
@@ -513,7 +513,7 @@ def write_document(path: Path, doc: Document, *, fsync: bool) -> None:
 
 
 def _encode(doc: Document) -> Iterator[bytes]:
-    """The bytes of a document, line by line. Raises ValueError if it is not JSON."""
+    """Yield the bytes of a document, line by line. Raises ValueError if it is not JSON."""
     first_line: JsonObject = {}
     second_line: JsonObject = {}
     for key, value in doc.items():
@@ -568,7 +568,7 @@ def read_head(path: str) -> Head:
 
 @again_if_stale
 def _first_line(path: str) -> bytes:
-    """The first line of a file that ends as gptsh ends it, or b"". Raises OSError.
+    """Return the first line of a file that ends as gptsh ends it, or b"". Raises OSError.
 
     A file with another end is torn, or another program wrote keys after the messages.
     """

@@ -37,24 +37,24 @@ def sessions_folder() -> Path:
 
 
 def archive_folder() -> Path:
-    """The folder of archived sessions. They are in no list, but an id or name finds them."""
+    """Return the folder of archived sessions. They are in no list, but an id or name finds them."""
     return app_folder("state") / "archive"
 
 
 def names_folder() -> Path:
-    """The folder of pointers: one file for each ``@NAME``, which contains a file name."""
+    """Return the folder of pointers: one file for each ``@NAME``, which contains a file name."""
     return app_folder("state") / "names"
 
 
 def path_of(filename: str) -> Path:
-    """The path of a session file: in the archive only if it is not among the sessions."""
+    """Return the path of a session file: in the archive only if it is not among the sessions."""
     path = sessions_folder() / filename
     archived = archive_folder() / filename
     return archived if os.path.lexists(archived) and not os.path.lexists(path) else path
 
 
 def exists(filename: str) -> bool:
-    """Whether a session exists, in either folder."""
+    """Return whether a session exists, in either folder."""
     return os.path.lexists(path_of(filename))
 
 
@@ -72,7 +72,10 @@ def make_private(folder: Path) -> None:
 
 
 def note_on_others() -> str | None:
-    """A line about a folder of the store that others have or can change; None from then on."""
+    """Return a line about a folder of the store that others have or can change.
+
+    None from then on.
+    """
     state = app_folder("state")
     for folder in (state, sessions_folder(), archive_folder(), names_folder()):
         with contextlib.suppress(OSError):
@@ -88,7 +91,10 @@ def note_on_others() -> str | None:
 
 
 def names_in(folder: Path) -> list[str]:
-    """The file names in a folder, which may not exist. Raises BadSession if it is unreadable."""
+    """Return the file names in a folder, which may not exist.
+
+    Raises BadSession if it is unreadable.
+    """
     try:
         return os.listdir(folder)
     except FileNotFoundError:
@@ -152,7 +158,7 @@ def split_ref(ref: str) -> tuple[str, str | None]:
 
 
 def is_name(ref: str) -> bool:
-    """Whether a text can be an ``@NAME``."""
+    """Return whether a text can be an ``@NAME``."""
     return bool(_NAME.fullmatch(ref))
 
 
@@ -218,7 +224,10 @@ def _name_at(index: int) -> str:
 
 
 def is_reference(word: str) -> bool:
-    """Whether a word names a session, but not by the beginning of its id. Raises BadSession."""
+    """Return whether a word names a session, but not by the beginning of its id.
+
+    Raises BadSession.
+    """
     base, _ = split_ref(word)
     try:
         name = filename_of(base)
@@ -275,7 +284,7 @@ def similar_name(name: str) -> str | None:
 
 
 def _name_advice(name: str) -> str:
-    """The advice for a reference that names no session."""
+    """Return the advice for a reference that names no session."""
     similar = similar_name(name)
     return f"did you mean {similar}?" if similar else SEE_LIST
 
@@ -322,7 +331,7 @@ def _read_pointer(entry: str) -> str:
 
 
 def _pointer_of(name: str) -> Path:
-    """The path of the pointer of an ``@NAME``."""
+    """Return the path of the pointer of an ``@NAME``."""
     return names_folder() / safe_name(name[1:])
 
 
@@ -338,7 +347,7 @@ def safe_name(text: str) -> str:
 
 
 def typed_file() -> Path:
-    """The path of the lines that were typed in conversations, as prompt_toolkit writes them.
+    """Return the path of the lines that were typed in conversations, as prompt_toolkit writes them.
 
     Raises ConfigError without a home folder.
     """

@@ -214,7 +214,7 @@ def claim(claim: int) -> Iterator[None]:
 
 
 def is_claimed(first: int, count: int = 1) -> bool:
-    """Whether a run, this one or another, has one of so many claims."""
+    """Return whether a run, this one or another, has one of so many claims."""
     with _guard:
         if any(first <= claim < first + count for claim in _own):
             return True  # to ask the file would end that claim
@@ -230,7 +230,7 @@ def is_claimed(first: int, count: int = 1) -> bool:
 
 
 def is_any_turn_claimed() -> bool:
-    """Whether a run asks a turn of any session."""
+    """Return whether a run asks a turn of any session."""
     return is_claimed(0, _TURNS)
 
 

@@ -74,7 +74,7 @@ class Query:
         self._pattern = re.compile(pattern, re.IGNORECASE)
 
     def may_match(self, data: bytes) -> bool:
-        """Whether a file may contain all words, given its bytes: never False if it does."""
+        """Return whether a file may contain all words, given its bytes: never False if it does."""
         lowered = data.lower()
         return all(test(lowered) for test in self._tests)
 
@@ -194,7 +194,7 @@ def _folded() -> dict[str, str]:
 
 
 def _overlap(form: str, plain: str) -> bool:
-    """Whether text that has both texts in it may have them at places that overlap."""
+    """Return whether text that has both texts in it may have them at places that overlap."""
     if form in plain or plain in form:
         return True
     ends = range(1, len(form))

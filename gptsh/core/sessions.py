@@ -363,7 +363,7 @@ def _claim_path(doc: Document, at: str | None) -> Path:
 
 
 def _is_of_time(path: Path, created_at: str) -> bool:
-    """Whether a session file was created at this time, as far as it can be read."""
+    """Return whether a session file was created at this time, as far as it can be read."""
     try:
         stored = as_str(document.read_head(str(path)).get("created_at"))
         return datetime.fromisoformat(stored) == datetime.fromisoformat(created_at)

@@ -195,7 +195,7 @@ def _still_applies(
     kept: int,
     snapshot: "Snapshot | None",
 ) -> bool:
-    """Whether a compaction applies to a session of which the messages with these ids remain.
+    """Return whether a compaction applies to a session of which the messages with these ids remain.
 
     ``kept`` messages were not shortened then, as they were the newest.
     """

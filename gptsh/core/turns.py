@@ -26,7 +26,7 @@ def starts_of(messages: Sequence[Message]) -> list[int]:
 
 
 def unanswered(messages: Sequence[Message]) -> bool:
-    """Whether the last question has no answer, not even a partial one."""
+    """Return whether the last question has no answer, not even a partial one."""
     starts = starts_of(messages)
     return bool(starts) and all(map(is_empty, messages[starts[-1] + 1 :]))
 
@@ -84,7 +84,7 @@ def asked_again(question: Message) -> Message:
 
 
 def is_imported(message: Message) -> bool:
-    """Whether a message was imported rather than asked or answered here."""
+    """Return whether a message was imported rather than asked or answered here."""
     return as_dict(message.get("source")).get("imported") is True
 
 
@@ -139,7 +139,7 @@ def _end_of_turn(messages: Sequence[Message], point: str) -> int | None:
 
 
 def is_numbered(point: str) -> bool:
-    """Whether a point is a number of turns rather than a snapshot's name."""
+    """Return whether a point is a number of turns rather than a snapshot's name."""
     return bool(re.fullmatch("-?[0-9]{1,9}", point))
 
 

@@ -68,7 +68,7 @@ def read_days(path: str) -> "tuple[Head, Days]":
 
 
 def _are_days(value: Any) -> bool:
-    """Whether a value from a file can be the result of ``sums_by_day``."""
+    """Return whether a value from a file can be the result of ``sums_by_day``."""
     try:
         for models in value.values():
             for sums in models.values():

@@ -308,7 +308,7 @@ def _with_our_ids(doc: Document, stored: Document) -> Document:
 
 
 def is_copy(doc: Document, stored: Document) -> bool:
-    """Whether a document is a copy of the stored one, which has the same origin.
+    """Return whether a document is a copy of the stored one, which has the same origin.
 
     They share a message and do not contradict each other. Two of our own format agree on each
     shared message. Another tool's may have changed a message since; it must have the message that

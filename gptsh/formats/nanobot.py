@@ -112,12 +112,15 @@ def _text(line: Line) -> str:
 
 
 def _is_counted(value: JsonObject) -> bool:
-    """Whether nanobot counts a record as a message."""
+    """Return whether nanobot counts a record as a message."""
     return value.get("_type") not in (_METADATA, _STATE)
 
 
 def _is_message(value: JsonObject) -> bool:
-    """Whether a record is a message, even a malformed one; a type of its own says what else."""
+    """Return whether a record is a message, even a malformed one.
+
+    A type of its own says what else.
+    """
     record_type = value.get("_type")
     if record_type == _STATE:
         return False

@@ -88,17 +88,17 @@ def mark_chat(messages: list[JsonObject], target: Target, *, has_tools: bool) ->
 
 
 def _is_worth_it(messages: list[Part], *, has_tools: bool) -> bool:
-    """Whether a later request is likely to begin with these messages."""
+    """Return whether a later request is likely to begin with these messages."""
     return has_tools or any(message["role"] == "assistant" for message in messages)
 
 
 def _has_only_results(message: Part) -> bool:
-    """Whether a message has only tool results, so that it does not begin a turn."""
+    """Return whether a message has only tool results, so that it does not begin a turn."""
     return all(block["type"] == "tool_result" for block in message["content"])
 
 
 def _with_mark(blocks: list[object], target: Target) -> list[object]:
-    """The blocks with a mark at their end, so that the prompt up to there is cached."""
+    """Return the blocks with a mark at their end, so that the prompt up to there is cached."""
     last = blocks[-1]
     if not isinstance(last, dict):
         return blocks
@@ -156,7 +156,7 @@ def fit_to_tool_loop(params: JsonObject, messages: list[Part], target: Target) -
 
 
 def _answers_of_turn(messages: list[Part]) -> list[Part]:
-    """The answers since the last question that has no tool results."""
+    """Return the answers since the last question that has no tool results."""
     answers: list[Part] = []
     for message in reversed(messages):
         if message["role"] == "assistant":
@@ -193,7 +193,7 @@ def prefix(payload: JsonObject) -> str:
 
 
 def _head_digest(payload: JsonObject) -> "blake2b":
-    """The digest of a system prompt and tools."""
+    """Return the digest of a system prompt and tools."""
     import hashlib
 
     head = [_without_marks(payload.get(name)) for name in ("system", "tools")]
@@ -208,7 +208,7 @@ def _add_message(digest: "blake2b", message: Part) -> None:
 
 
 def _without_marks(blocks: object) -> object:
-    """The blocks without their cache marks."""
+    """Return the blocks without their cache marks."""
     if isinstance(blocks, list):
         return [_without_marks(block) for block in blocks]
     if isinstance(blocks, dict):
@@ -217,7 +217,7 @@ def _without_marks(blocks: object) -> object:
 
 
 def without_thinking(blocks: list[Part]) -> list[Part]:
-    """The blocks of an answer without those of thinking."""
+    """Return the blocks of an answer without those of thinking."""
     return [block for block in blocks if block["type"] not in THINKING_TYPES]
 
 
@@ -270,12 +270,12 @@ _NO_OUTPUT = "(no output)"
 
 
 def path(_target: Target) -> str:
-    """The path of the request's URL, after the base URL."""
+    """Return the path of the request's URL, after the base URL."""
     return "/messages"
 
 
 def body(request: Request, target: Target) -> JsonObject:
-    """The JSON body, without anything that the server has refused."""
+    """Return the JSON body, without anything that the server has refused."""
     params = {**request.params}
     if request.schema is not None:
         schema_format = {"type": "json_schema", "schema": _close_objects(request.schema)}
@@ -316,7 +316,7 @@ def _plain(blocks: list[Part]) -> str | list[Part]:
 
 
 def accepts(part: Part, _target: Target) -> bool:
-    """Whether a question can carry this part, which is not text."""
+    """Return whether a question can carry this part, which is not text."""
     media = media_of(part)
     return media is not None and _source(media) is not None
 
@@ -356,7 +356,9 @@ def _tools(
     target: Target,
     messages: list[Part],
 ) -> JsonObject:
-    """The tools of a request. Without any, those called earlier are defined, but are forbidden.
+    """Return the tools of a request.
+
+    Without any, those called earlier are defined, but are forbidden.
 
     The API refuses calls of undefined tools in the messages.
     """
@@ -382,7 +384,7 @@ def _tools(
 
 
 def _close_objects(schema: object, *, is_map: bool = False) -> object:
-    """The schema, with ``additionalProperties: false`` in objects that do not set it.
+    """Return the schema, with ``additionalProperties: false`` in objects that do not set it.
 
     The API refuses open ones. ``is_map``: its keys are names of schemas, not keywords.
     """
@@ -402,7 +404,7 @@ def _close_objects(schema: object, *, is_map: bool = False) -> object:
 
 
 def _limit(target: Target, params: JsonObject) -> int:
-    """The ``max_tokens`` of a request if the user sets none, because the API requires it."""
+    """Return the ``max_tokens`` of a request if the user sets none, because the API requires it."""
     facts = likely_facts(target.provider, target.model)
     window = target.account.context_window or facts.window
     limit = token_count(facts.entry.get("max_output_tokens")) or _DEFAULT_LIMIT
@@ -449,7 +451,10 @@ def _conversation(
 
 
 def _blocks(message: Message, target: Target, *, thinks: bool) -> list[Part]:
-    """A message as blocks; none for the system prompt, which is sent outside the messages."""
+    """Return a message as blocks.
+
+    None for the system prompt, which is sent outside the messages.
+    """
     match message["role"]:
         case "system":
             return []
@@ -467,18 +472,21 @@ def _blocks(message: Message, target: Target, *, thinks: bool) -> list[Part]:
 
 
 def _with_known_keys(block: Part) -> Part:
-    """A block with only the keys that the API accepts."""
+    """Return a block with only the keys that the API accepts."""
     keys = _KEYS.get(block["type"], tuple(block))
     return {key: block[key] for key in ("type", *keys) if key in block}
 
 
 def _text(text: str) -> list[Part]:
-    """A text block, or none for a blank text, which the API refuses."""
+    """Return a text block, or none for a blank text, which the API refuses."""
     return [{"type": "text", "text": text}] if text.strip() else []
 
 
 def _blocks_of_part(part: Part) -> list[Part]:
-    """A part of a question or a tool result as blocks; a placeholder if the API refuses it."""
+    """Return a part of a question or a tool result as blocks.
+
+    A placeholder if the API refuses it.
+    """
     if is_text(part):
         return _text(part["text"])
     media = media_of(part)
@@ -499,7 +507,7 @@ def _blocks_of_part(part: Part) -> list[Part]:
 
 
 def _source(media: Media) -> Part | None:
-    """The source of an image or a document in the API's form; None if it is not accepted."""
+    """Return the source of an image or a document in the API's form; None if it is not accepted."""
     media_types = _MEDIA_TYPES.get(media.kind)
     if media_types is None:
         return None
@@ -513,7 +521,7 @@ def _source(media: Media) -> Part | None:
 
 
 def _answer(message: Message, target: Target, *, thinks: bool) -> list[Part]:
-    """The saved blocks of an answer if they are complete, else blocks made from its parts.
+    """Return the saved blocks of an answer if they are complete, else blocks made from its parts.
 
     Thinking is sent only to the model that signed it.
     """
@@ -529,7 +537,7 @@ def _answer(message: Message, target: Target, *, thinks: bool) -> list[Part]:
 
 
 def _saved_blocks(message: Message) -> list[Part]:
-    """The saved blocks of an answer of this provider, with its valid calls.
+    """Return the saved blocks of an answer of this provider, with its valid calls.
 
     Empty if they do not fit the message. Empty for a partial answer, too, because the API may
     refuse its blocks.
@@ -571,7 +579,10 @@ def _made_blocks(message: Message, *, is_own: bool) -> list[Part]:
 
 
 def _can_be_sent(block: Part, *, thinks: bool) -> bool:
-    """Whether the API accepts a block of an answer. It refuses blank text and unsigned thinking."""
+    """Return whether the API accepts a block of an answer.
+
+    It refuses blank text and unsigned thinking.
+    """
     if block["type"] == "text":
         return bool(block["text"].strip())
     if block["type"] in THINKING_TYPES:
@@ -580,7 +591,7 @@ def _can_be_sent(block: Part, *, thinks: bool) -> bool:
 
 
 def _tool_use(call: Call, *, is_own: bool) -> Part:
-    """A valid call as a block, with the ``caller`` if this provider sent it (``is_own``)."""
+    """Return a valid call as a block, with the ``caller`` if this provider sent it (``is_own``)."""
     function = call["function"]
     arguments = as_object(function["arguments"])
     block = {"type": "tool_use", "id": call["id"], "name": function["name"], "input": arguments}
@@ -590,7 +601,7 @@ def _tool_use(call: Call, *, is_own: bool) -> Part:
 
 
 def _result(message: Message) -> Part:
-    """A tool result as a block. The API accepts only text in an error."""
+    """Return a tool result as a block. The API accepts only text in an error."""
     is_error = bool(message.get("is_error"))
     blocks: list[Part] = []
     for part in parts_of(message):

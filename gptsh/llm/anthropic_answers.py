@@ -38,7 +38,7 @@ class _OpenBlock:
                 self._texts.setdefault(key, []).append(value)
 
     def complete(self) -> JsonObject:
-        """The block in the form that an unstreamed answer has."""
+        """Return the block in the form that an unstreamed answer has."""
         block = {"type": self.type, **self._values}
         for key, pieces in self._texts.items():
             block[key] = join_surrogates("".join(pieces))
@@ -205,7 +205,7 @@ class Reader(stream.Reader):
 
 
 def _sum(earlier: JsonObject, usage: JsonObject) -> JsonObject:
-    """The usage of two requests: numbers are added, other values are the later ones."""
+    """Return the usage of two requests: numbers are added, other values are the later ones."""
     result = {**earlier, **usage}
     for key in earlier.keys() & usage.keys():
         one = earlier[key]

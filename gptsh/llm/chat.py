@@ -50,7 +50,7 @@ _GROWING_KEYS = ("text", "summary", "data")  # of a reasoning detail: their piec
 
 
 def _gateway_error(problem: str, hint: str = "", detail: str = "") -> ModelError:
-    """The error of a gateway whose own provider failed."""
+    """Return the error of a gateway whose own provider failed."""
     failure = ModelError(problem, hint, detail=detail)
     failure.can_retry = True
     failure.may_fall_back = True
@@ -136,7 +136,10 @@ class Reader(stream.Reader):
             self.answer.finish(self._reason())
 
     def _reason(self) -> str | None:
-        """The finish reason; with calls, "stop" or an empty reason (xai) becomes "tool_calls"."""
+        """Return the finish reason.
+
+        With calls, "stop" or an empty reason (xai) becomes "tool_calls".
+        """
         if self._calls and self._finish in ("stop", ""):
             return "tool_calls"
         return self._finish or None
@@ -308,7 +311,7 @@ class _GrowingCall:
                 self._call.setdefault(key, value)
 
     def complete(self) -> Call:
-        """The call with all that has arrived."""
+        """Return the call with all that has arrived."""
         function = {**self._function, "arguments": "".join(self._arguments)}
         return {**self._call, "function": function}
 
@@ -324,7 +327,7 @@ def _continues(last: JsonObject, piece: JsonObject) -> bool:
 
 
 def _error_in(chunk: JsonObject) -> GptshError | None:
-    """The error in a payload: under ``error``, in a choice, or instead of an answer."""
+    """Return the error in a payload: under ``error``, in a choice, or instead of an answer."""
     error = chunk.get("error")
     for choice in as_dicts(chunk.get("choices")):
         error = error or choice.get("error")
@@ -358,12 +361,12 @@ _UNANSWERED = "(no answer)"
 
 
 def path(_target: Target) -> str:
-    """The path of the request's URL, after the base URL."""
+    """Return the path of the request's URL, after the base URL."""
     return "/chat/completions"
 
 
 def body(request: Request, target: Target) -> JsonObject:
-    """The JSON body, without the refused fields."""
+    """Return the JSON body, without the refused fields."""
     vendor = target.account.vendor
     messages: list[JsonObject] = []
     for message in shapes.move_tool_media(request.messages):
@@ -396,12 +399,12 @@ def body(request: Request, target: Target) -> JsonObject:
 
 
 def accepts(part: Part, target: Target) -> bool:
-    """Whether a question can carry this part, which is not text."""
+    """Return whether a question can carry this part, which is not text."""
     return shapes.accepts(part, target.account.vendor.part_shapes)
 
 
 def _message(message: Message, target: Target) -> JsonObject:
-    """A message without the keys of gptsh or of another model."""
+    """Return a message without the keys of gptsh or of another model."""
     fields: JsonObject
     if message["role"] == "assistant":
         fields = _answer(message, target)
@@ -414,7 +417,9 @@ def _message(message: Message, target: Target) -> JsonObject:
 
 
 def _answer(message: Message, target: Target) -> JsonObject:
-    """An answer: its text, its calls, and what the provider wants back. Some refuse other keys.
+    """Return an answer: its text, its calls, and what the provider wants back.
+
+    Some refuse other keys.
 
     Signed or encrypted reasoning is only for the model that made it; plain text is for any model of
     the provider.
@@ -443,7 +448,7 @@ def _answer(message: Message, target: Target) -> JsonObject:
 
 
 def _own_replay(message: Message) -> JsonObject:
-    """What the model that made an answer wants back.
+    """Return what the model that made an answer wants back.
 
     The last reasoning detail of a partial answer may be incomplete, unless it is signed.
     """
@@ -457,7 +462,7 @@ def _own_replay(message: Message) -> JsonObject:
 
 
 def _litellm_replay(message: Message) -> JsonObject:
-    """What litellm wants back: thinking that is signed, and fields of the provider."""
+    """Return what litellm wants back: thinking that is signed, and fields of the provider."""
     signed = []
     for block in as_dicts(message.get("thinking")):
         if block.get("signature") or block.get("type") != "thinking":
@@ -475,7 +480,7 @@ def _plain_reasoning(message: Message, target: Target) -> JsonObject:
 
 
 def _call(call: Call, *, is_own: bool, through_litellm: bool) -> Call:
-    """A tool call without the keys that only its own model, or only litellm, may get."""
+    """Return a tool call without the keys that only its own model, or only litellm, may get."""
     function = call["function"]
     plain = {key: value for key, value in function.items() if key in ("name", "arguments")}
     if not is_own:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def api_of(target: Target) -> Api:
-    """The module of a target's API. Only that module is imported, since a run needs one."""
+    """Return the module of a target's API. Only that module is imported, since a run needs one."""
     match target.api:
         case "anthropic":
             from gptsh.llm import anthropic
@@ -105,7 +105,7 @@ _LIMITS = (
 
 
 def _limit_in(body: Mapping[str, object]) -> int | None:
-    """The most tokens that a request allows its answer; None if it has no limit.
+    """Return the most tokens that a request allows its answer; None if it has no limit.
 
     None also for several answers: their usage is that of all.
     """
@@ -121,7 +121,7 @@ def _limit_in(body: Mapping[str, object]) -> int | None:
 
 
 def _request_id_in(fields: Mapping[str, str]) -> str | None:
-    """The id that a server gave a request, in the headers of its response."""
+    """Return the id that a server gave a request, in the headers of its response."""
     for name in _REQUEST_IDS:
         if fields.get(name):
             return fields[name]
@@ -197,7 +197,7 @@ class Client:
         return model if is_known else self.model_lists.full_name(model)
 
     def can(self, model: str, ability: str) -> bool | None:
-        """Whether a model has ``vision``, ``pdf_input``, …; None: unknown.
+        """Return whether a model has ``vision``, ``pdf_input``, …; None: unknown.
 
         Ollama is asked. Raises ConfigError.
         """
@@ -206,7 +206,7 @@ class Client:
         return has_ability(self._settings.providers.for_model(model), ability, self._reports)
 
     def refused_images(self, model: str) -> frozenset[str]:
-        """The digests of the images that a model's server has refused, for a day.
+        """Return the digests of the images that a model's server has refused, for a day.
 
         Raises ConfigError.
         """
@@ -220,7 +220,7 @@ class Client:
         self._cache.save()
 
     def ending_note(self, model: str) -> str | None:
-        """A line about a model's end that is near or just over, once a day; else None."""
+        """Return a line about a model's end that is near or just over, once a day; else None."""
         target = self._settings.providers.for_model(model)
         if target.api not in DIRECT or target.is_self_hosted:
             return None
@@ -266,7 +266,7 @@ class Client:
             self._servers.http().connect_early(base_url)
 
     def accepts(self, model: str, part: Part) -> bool:
-        """Whether a model's API can carry this part, which is not text.
+        """Return whether a model's API can carry this part, which is not text.
 
         The model itself may still not be able to read it.
         """
@@ -274,11 +274,11 @@ class Client:
         return target.api == "echo" or api_of(target).accepts(part, target)
 
     def api(self, request: Request) -> ApiName:
-        """The API for a request. Raises as ``prepare``."""
+        """Return the API for a request. Raises as ``prepare``."""
         return self._servers.target(request).api
 
     def preview(self, request: Request) -> JsonObject:
-        """The request as ``ask`` would send it, with keys and other secrets masked.
+        """Return the request as ``ask`` would send it, with keys and other secrets masked.
 
         Raises as ``prepare``.
         """
@@ -387,7 +387,10 @@ class Client:
         return send(body)
 
     def _body(self, request: Request, target: Target) -> JsonObject:
-        """The body of a request. A server of Ollama may be asked how it has loaded the model."""
+        """Return the body of a request.
+
+        A server of Ollama may be asked how it has loaded the model.
+        """
         if target.api == "ollama":
             request = self._reports.with_window(request, target)
         return make_body(api_of(target), request, target)

@@ -44,12 +44,15 @@ _ESCAPED = r"\\{1,8}u([0-9a-fA-F]{4})"  # a JSON escape, maybe nested in JSON st
 
 
 def message_in_body(body: bytes) -> str:
-    """The provider's message in an error body; the whole text if it is in none of its forms."""
+    """Return the provider's message in an error body.
+
+    The whole text if it is in none of its forms.
+    """
     return message_in(body.decode("utf-8", "replace"))
 
 
 def message_in(payload: object, depth: int = 8) -> str:
-    """The first string where providers put their message.
+    """Return the first string where providers put their message.
 
     As in ``{"error": {"message": "…"}}``, bare, or in a list; in JSON or events within a text,
     and in the title of a page. What another provider said to a gateway wins over the gateway's words.
@@ -75,7 +78,7 @@ def message_in(payload: object, depth: int = 8) -> str:
 
 
 def _objects_in(text: str) -> list[object]:
-    """The JSON in a text that has nothing else, or in the data of server-sent events."""
+    """Return the JSON in a text that has nothing else, or in the data of server-sent events."""
     candidates = [text]
     if re.match(r"\s*(?:data|event|id|retry)?:", text):
         lines = text.splitlines()
@@ -88,7 +91,7 @@ def _objects_in(text: str) -> list[object]:
 
 
 def own_words(text: str) -> str:
-    """The beginning of an error, up to where it repeats the request.
+    """Return the beginning of an error, up to where it repeats the request.
 
     It is for patterns, which are slow in a long text.
     """
@@ -318,13 +321,13 @@ _MAX_PROMPT = 16  # times the window; a larger figure is not the size of a promp
 
 
 def means_too_long(text: str) -> bool:
-    """Whether an error means that the prompt does not fit the model's window."""
+    """Return whether an error means that the prompt does not fit the model's window."""
     words = own_words(text)
     return any(re.search(wording.pattern, words, re.IGNORECASE) for wording in TOO_LONG_WORDINGS)
 
 
 def too_long(what: str, reason: str, detail: str) -> TooLong:
-    """The error for a prompt that does not fit.
+    """Return the error for a prompt that does not fit.
 
     It has the window and the prompt's tokens, if the server names them: in its message,
     ``reason``, or elsewhere in the body, ``detail``.
@@ -340,7 +343,7 @@ def too_long(what: str, reason: str, detail: str) -> TooLong:
 
 
 def window_in(text: str) -> int | None:
-    """The window that an error names: the last figure of the first match that can be one."""
+    """Return the window that an error names: the last figure of the first match that can be one."""
     for wording in WINDOW_WORDINGS:
         for match in re.finditer(wording.pattern, text, re.IGNORECASE):
             figures = _figures(match[0])
@@ -350,7 +353,7 @@ def window_in(text: str) -> int | None:
 
 
 def _figures(text: str) -> list[int]:
-    """The integers in a text, with any thousands separator."""
+    """Return the integers in a text, with any thousands separator."""
     return [int(re.sub(r"\D", "", digits)) for digits in re.findall(_N, text)]
 
 
@@ -580,7 +583,7 @@ def refusal(
     body: bytes,
     target: Target,
 ) -> GptshError:
-    """The error for a response that is not 200, with advice and when to retry.
+    """Return the error for a response that is not 200, with advice and when to retry.
 
     ``headers`` have lower-case names.
     """
@@ -611,7 +614,7 @@ def _refusal(
     detail: str,
     target: Target,
 ) -> ModelError:
-    """What was refused, what to do, and whether a retry or another provider may help."""
+    """Return what was refused, what to do, and whether a retry or another provider may help."""
     provider = target.provider
     said = f"({status}): {reason}" if reason else f"({status})"
     has_failed = status >= _SERVER_ERROR
@@ -661,22 +664,22 @@ def _refusal(
 
 
 def is_filtered(detail: str) -> bool:
-    """Whether an error means that the provider's filter refused the question."""
+    """Return whether an error means that the provider's filter refused the question."""
     return _means("filter", own_words(detail))
 
 
 def is_spent(detail: str) -> bool:
-    """Whether an error means that the quota is spent, without naming a time to wait for."""
+    """Return whether an error means that the quota is spent, without naming a time to wait for."""
     return _means("spent", own_words(detail)) and _pause_in(detail) is None
 
 
 def _means(meaning: str, text: str) -> bool:
-    """Whether an error has one of the wordings of a meaning."""
+    """Return whether an error has one of the wordings of a meaning."""
     return any(re.search(wording.pattern, text) for wording in STATUS_WORDINGS[meaning])
 
 
 def _advice_on_key(target: Target) -> str:
-    """Where the key is set that was refused."""
+    """Return where the key is set that was refused."""
     account = target.account
     if target.is_cloud and not account.key:
         return "run ollama signin"
@@ -693,7 +696,7 @@ _WIDTH = 400  # characters of an error line
 
 
 def without_secrets(err: GptshError, secrets: Collection[str]) -> GptshError:
-    """The same error, with secrets masked wherever they are shown, shortened to one line."""
+    """Return the same error, with secrets masked wherever they are shown, shortened to one line."""
     text = mask(str(err), secrets)
     if len(text) > _WIDTH:
         err.args = (f"{text[: _WIDTH - 1]}…", "")
@@ -713,7 +716,7 @@ def without_secrets(err: GptshError, secrets: Collection[str]) -> GptshError:
 
 
 def no_connection(err: Exception, host: str, *, has_proxy: bool) -> GptshError:
-    """The error for a connection that cannot be opened, in words that say what to do."""
+    """Return the error for a connection that cannot be opened, in words that say what to do."""
     failure: GptshError
     if isinstance(err, TimeoutError):
         failure = TimedOut(f"no connection to {host} in time")
@@ -740,7 +743,7 @@ def no_connection(err: Exception, host: str, *, has_proxy: bool) -> GptshError:
 
 
 def _is_vendors(host: str) -> bool:
-    """Whether a host, with its port, is a vendor's own."""
+    """Return whether a host, with its port, is a vendor's own."""
     bases = [vendor.base_url for name, vendor in VENDORS.items() if name not in LOCAL_VENDORS]
     bases += [endpoint["base_url"] for endpoint in compatible_endpoints().values()]
     return any(base.partition("://")[2].partition("/")[0] == host for base in bases)

@@ -160,7 +160,7 @@ _FILE_URL = r"(?i)(?:https|gs)://"
 
 
 def path(target: Target) -> str:
-    """The path of the request's URL, after the base URL.
+    """Return the path of the request's URL, after the base URL.
 
     It is always streamed: else Gemini 4 halves its answers.
     """
@@ -169,7 +169,7 @@ def path(target: Target) -> str:
 
 
 def body(request: Request, target: Target) -> JsonObject:
-    """The JSON body, without what the server refuses. Google is asked not to store it."""
+    """Return the JSON body, without what the server refuses. Google is asked not to store it."""
     params = {**request.params}
     config = as_dict(params.pop("generationConfig", None))
     if request.schema is not None:
@@ -199,7 +199,7 @@ def body(request: Request, target: Target) -> JsonObject:
 
 
 def accepts(part: Part, _target: Target) -> bool:
-    """Whether a question can carry this part, which is not text."""
+    """Return whether a question can carry this part, which is not text."""
     return _media_part(part) is not None
 
 
@@ -222,7 +222,7 @@ def _contents(conversation: Sequence[Message], target: Target) -> list[Part]:
 
 
 def _parts(message: Message, target: Target, names: dict[str, str]) -> list[Part]:
-    """A message as parts. ``names`` are those of the called functions, by call id."""
+    """Return a message as parts. ``names`` are those of the called functions, by call id."""
     if message["role"] == "tool":
         return [_result(message, names)]
     if message["role"] != "assistant":
@@ -240,14 +240,14 @@ def _parts(message: Message, target: Target, names: dict[str, str]) -> list[Part
 
 
 def _question_part(part: Part) -> Part:
-    """A part of a question in the API's form."""
+    """Return a part of a question in the API's form."""
     if is_text(part):
         return {"text": labelled_text(part) if part["text"] else ""}
     return _media_part(part) or {"text": placeholder(part)}
 
 
 def _media_part(part: Part) -> Part | None:
-    """A part with media in the API's form; None if the API does not accept it."""
+    """Return a part with media in the API's form; None if the API does not accept it."""
     media = media_of(part)
     if media is None:
         return None
@@ -259,7 +259,7 @@ def _media_part(part: Part) -> Part | None:
 
 
 def _result(message: Message, names: dict[str, str]) -> Part:
-    """A tool result; Google requires the id and the name of its call."""
+    """Return a tool result; Google requires the id and the name of its call."""
     call_id = message.get("tool_call_id")
     response = {"error" if message.get("is_error") else "result": one_text(message)}
     name = names.get(call_id or "", "unknown")
@@ -267,7 +267,10 @@ def _result(message: Message, names: dict[str, str]) -> Part:
 
 
 def _own_parts(message: Message, target: Target) -> list[Part]:
-    """The parts of a complete answer of this model, as it sent them; empty if they do not fit."""
+    """Return the parts of a complete answer of this model, as it sent them.
+
+    Empty if they do not fit.
+    """
     parts: list[Part] = []
     for part, block in own_blocks(message, target, PARTS, _frame):
         if block is None:
@@ -280,7 +283,7 @@ def _own_parts(message: Message, target: Target) -> list[Part]:
 
 
 def _plain_parts(message: Message, target: Target) -> list[Part]:
-    """The texts and calls of an answer, of whatever model, in their order."""
+    """Return the texts and calls of an answer, of whatever model, in their order."""
     is_own = target.gave(message)
     parts: list[Part] = []
     for kind, block in texts_and_calls(message):
@@ -310,7 +313,7 @@ def _function_call(call: Call) -> Part:
 
 
 def _frame(part: Part) -> Frame | None:
-    """What is not in a saved part, because the message holds it."""
+    """Return what is not in a saved part, because the message holds it."""
     if part.get("functionCall", "") is None:
         return "tool_call"
     return "text" if part.get("text", "") is None else None

@@ -73,7 +73,7 @@ def litellm_error(error: BaseException, target: Target) -> GptshError:
 
 
 def _refusal(status_error: BaseException, target: Target) -> GptshError:
-    """The error for httpx's exception, which has the response."""
+    """Return the error for httpx's exception, which has the response."""
     response = cast("HTTPStatusError", status_error).response
     fields = {name.lower(): value for name, value in response.headers.items()}
     try:
@@ -85,7 +85,7 @@ def _refusal(status_error: BaseException, target: Target) -> GptshError:
 
 
 def _message(error: BaseException) -> str:
-    """The provider's message in litellm's text."""
+    """Return the provider's message in litellm's text."""
     text = str(error)
     while (shorter := re.sub(_NOISE, "", text.strip())) != text:
         text = shorter
@@ -93,7 +93,7 @@ def _message(error: BaseException) -> str:
 
 
 def _cause(error: BaseException | None, class_name: str) -> BaseException | None:
-    """The cause of an error with this class name, or None.
+    """Return the cause of an error with this class name, or None.
 
     The class is compared by its name, so that its package need not be imported.
     """
@@ -250,7 +250,7 @@ def _run_call(call: JsonObject, target: Target) -> Iterator[JsonObject]:
 
 
 def arguments(request: Request, target: Target, network: Network) -> JsonObject:
-    """The arguments of litellm's call.
+    """Return the arguments of litellm's call.
 
     litellm reads in the environment what gptsh does not know about a provider.
     """
@@ -272,7 +272,7 @@ def arguments(request: Request, target: Target, network: Network) -> JsonObject:
 
 
 def _plain(chunk: "BaseModel", stream: object, target: Target) -> JsonObject:
-    """A chunk without the ids, costs, finish reasons and estimates that litellm made up."""
+    """Return a chunk without the ids, costs, finish reasons and estimates that litellm made up."""
     plain = chunk.model_dump(exclude_none=True)
     plain.pop("model", None)
     if re.match(_MADE_UP_ID, plain.get("id") or ""):

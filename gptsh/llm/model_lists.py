@@ -45,7 +45,7 @@ class ModelLists:
         self._reports = reports
 
     def names(self, account: Account, seconds: float = PROBE_TIMEOUT) -> list[str]:
-        """The models that a server lists; empty if it does not do so in time."""
+        """Return the models that a server lists; empty if it does not do so in time."""
         try:
             return [entry["id"] for entry in self._reports.listed_models(account, seconds)]
         except GptshError:
@@ -71,7 +71,7 @@ class ModelLists:
         return model
 
     def _kept(self, name: str) -> list[str]:
-        """The models that a server listed last, within a day."""
+        """Return the models that a server listed last, within a day."""
         account = self._settings.providers.get(name)
         if account is None:
             return []
@@ -95,7 +95,7 @@ class ModelLists:
         return models
 
     def offered_models(self, name: str) -> list[str]:
-        """The models of a self-hosted server, as values for ``-m``.
+        """Return the models of a self-hosted server, as values for ``-m``.
 
         The server is asked once a minute, and not at all if a command would have to print its key.
         """
@@ -112,7 +112,7 @@ class ModelLists:
         return [f"{name}/{model}" for model in models]
 
     def state(self, model: str) -> str | None:
-        """What llama.cpp does with a model now, such as ``loading``; None: unknown."""
+        """Return what llama.cpp does with a model now, such as ``loading``; None: unknown."""
         target = self._settings.providers.for_model(model)
         try:
             listed = self._reports.listed_models(target.account, REPORT_TIMEOUT)
@@ -152,7 +152,10 @@ class ModelLists:
                     note(f"{account.name}: {err}")
 
     def _usable_accounts(self, wanted: str) -> Iterator[Account]:
-        """The accounts that have a key or need none; only one if ``wanted`` begins with its name."""
+        """Yield the accounts that have a key or need none.
+
+        Only one if ``wanted`` begins with its name.
+        """
         names = dict.fromkeys([*self._settings.providers, *compatible_endpoints()])
         provider, slash, _ = wanted.partition("/")
         if slash and provider in names:
@@ -166,7 +169,7 @@ class ModelLists:
                 yield account
 
     def _alias_rows(self, note: Callable[[str], None]) -> Iterator[ModelRow]:
-        """A row for each alias, with the facts of its model.
+        """Yield a row for each alias, with the facts of its model.
 
         ``note`` receives what is wrong or surprising.
         """
@@ -185,7 +188,7 @@ class ModelLists:
             yield {**row, "alias_of": model}
 
     def _rows_of(self, account: Account, seconds: float) -> Iterator[ModelRow]:
-        """The rows of a provider, from the packaged table or else from the server's list."""
+        """Yield the rows of a provider, from the packaged table or else from the server's list."""
         is_direct = account.vendor.api in DIRECT
         is_in_table = not (account.has_custom_base or account.name in LOCAL_VENDORS)
         table = models_of(account.name) if is_in_table or not is_direct else []
@@ -243,7 +246,7 @@ def _row(
 
 
 def _state_in(entry: JsonObject) -> object:
-    """The state of a model in the list of llama.cpp's router."""
+    """Return the state of a model in the list of llama.cpp's router."""
     return as_dict(entry.get("status")).get("value")
 
 

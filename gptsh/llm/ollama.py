@@ -118,12 +118,12 @@ _UNSUPPORTED = {
 
 
 def path(_target: Target) -> str:
-    """The path of the request's URL, after the base URL."""
+    """Return the path of the request's URL, after the base URL."""
     return "/api/chat"
 
 
 def body(request: Request, target: Target) -> JsonObject:
-    """The JSON body, without what the server refuses.
+    """Return the JSON body, without what the server refuses.
 
     With ``truncate`` and ``shift`` off, the server refuses a prompt that is too long; else it drops
     the oldest messages silently.
@@ -152,7 +152,7 @@ def body(request: Request, target: Target) -> JsonObject:
 
 
 def _options(params: JsonObject) -> JsonObject:
-    """The parameters of the model. The server only logs unknown ones."""
+    """Return the parameters of the model. The server only logs unknown ones."""
     options = {**as_dict(params.pop("options", None)), **params}
     if "max_tokens" in options:
         options["num_predict"] = options.pop("max_tokens")
@@ -162,13 +162,13 @@ def _options(params: JsonObject) -> JsonObject:
 
 
 def accepts(part: Part, _target: Target) -> bool:
-    """Whether a question can carry this part, which is not text."""
+    """Return whether a question can carry this part, which is not text."""
     media = media_of(part)
     return media is not None and media.kind == "image" and media.data is not None
 
 
 def _messages(request: Request, target: Target) -> Iterator[JsonObject]:
-    """The messages in Ollama's form; thinking goes back to its own model, within its turn."""
+    """Yield the messages in Ollama's form; thinking goes back to its own model, within its turn."""
     starts = [index for index, message in enumerate(request.messages) if starts_turn(message)]
     last_start = starts[-1] if starts else 0
     names = called_functions(request.messages)
@@ -189,7 +189,10 @@ def _messages(request: Request, target: Target) -> Iterator[JsonObject]:
 
 
 def _parts_and_images(message: Message, target: Target) -> tuple[list[Part], list[str | None]]:
-    """The texts of a message, also those in place of what is not sent; the images in base64."""
+    """Return the texts of a message, also those in place of what is not sent.
+
+    The images in base64.
+    """
     texts: list[Part] = []
     images: list[str | None] = []
     for part in parts_of(message):

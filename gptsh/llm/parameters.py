@@ -108,7 +108,10 @@ def accepted_efforts(provider: str, name: str, api: str) -> frozenset[str]:
 
 
 def _family_efforts(bare_name: str, api: str) -> tuple[str, ...]:
-    """The efforts of a model's family; of an unknown one all, or what Google's newest models take."""
+    """Return the efforts of a model's family.
+
+    Of an unknown one all, or what Google's newest models take.
+    """
     for family in _FAMILIES:
         if re.match(family.names, bare_name):
             return family.efforts
@@ -116,7 +119,7 @@ def _family_efforts(bare_name: str, api: str) -> tuple[str, ...]:
 
 
 def can_think_between_tools(name: str) -> bool:
-    """Whether a Claude that always thinks can be asked to think only between tool calls."""
+    """Return whether a Claude that always thinks can be asked to think only between tool calls."""
     return bool(re.match(f"claude-sonnet-{_FROM_5_5}", name))
 
 
@@ -163,7 +166,7 @@ def _name_for_chat(fields: JsonObject, target: Target) -> list[str]:
 
 
 def _effort_fields(effort: str, target: Target) -> JsonObject | None:
-    """The fields that request an effort in the vendor's style; None if it has no such field.
+    """Return the fields that request an effort in the vendor's style; None if it has no such field.
 
     Some vendors have only a switch, some a switch beside the effort, each under its own name.
     """
@@ -230,7 +233,7 @@ def _name_for_responses(fields: JsonObject) -> list[str]:
 
 
 def _flatten(value: object) -> Any:
-    """A tool or a format of chat completions as the Responses API has it.
+    """Return a tool or a format of chat completions as the Responses API has it.
 
     ``{"type": "function", "function": {…}}`` becomes ``{"type": "function", …}``.
     """
@@ -318,7 +321,7 @@ def _camel_case(name: str) -> str:
 
 
 def _google_thinking(effort: object, model: str) -> JsonObject:
-    """An effort as a number of tokens for 2.5, and as a level for later models."""
+    """Return an effort as a number of tokens for 2.5, and as a level for later models."""
     if not re.match(_WITH_BUDGET, model):
         return {"thinkingLevel": str(effort).upper()}
     budget = _GOOGLE_BUDGETS.get(str(effort))
@@ -361,7 +364,7 @@ def _calling_mode(choice: str | JsonObject) -> JsonObject:
 
 
 def _google_tool(tool: object) -> object:
-    """A function in OpenAI's form as Google's; other tools are unchanged."""
+    """Return a function in OpenAI's form as Google's; other tools are unchanged."""
     function = as_dict(_flatten(tool))
     if function.get("type") != "function":
         return tool
@@ -436,7 +439,7 @@ def _refused_by_claude(fields: JsonObject, target: Target) -> list[str]:
 
 
 def _thinking(effort: str, target: Target, limit: object) -> JsonObject | None:
-    """The fields that make Claude think, or not; None if the model does not support that.
+    """Return the fields that make Claude think, or not; None if the model does not support that.
 
     Newer models are asked for an effort, older ones for a budget in tokens. ``limit`` is the
     ``max_tokens`` that the user has set.
@@ -461,7 +464,7 @@ def _thinking(effort: str, target: Target, limit: object) -> JsonObject | None:
 
 
 def _adaptive_thinking(effort: str, model: str) -> JsonObject:
-    """The fields for a Claude that decides itself how long it thinks."""
+    """Return the fields for a Claude that decides itself how long it thinks."""
     if effort != "none":
         # Without ``display``, thinking comes as a signature without text.
         return {
@@ -528,7 +531,7 @@ def fit_params(params: Mapping[str, object], target: Target) -> FittedParams:
 
 
 def adaptations(params: Mapping[str, object], target: Target) -> list[str]:
-    """What is not sent as the user asked, each in words that follow the model's name."""
+    """Return what is not sent as the user asked, each in words that follow the model's name."""
     lines = []
     omissions = fit_params(params, target).omissions
     if omissions:
@@ -553,7 +556,7 @@ def effort_refusal(effort: str) -> str:
 
 
 def effort_for(params: Mapping[str, object], target: Target) -> object:
-    """The effort to ask of a model: the nearest that it accepts; None if there is none.
+    """Return the effort to ask of a model: the nearest that it accepts; None if there is none.
 
     What the user has set is returned unchanged if it is not on the scale.
     """

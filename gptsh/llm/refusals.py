@@ -60,7 +60,7 @@ def refused_by(err: ModelError, request: Request, target: Target, api: Api) -> s
 
 
 def _refused_fields(text: str, request: Request, target: Target, api: Api) -> set[str]:
-    """The fields and parameters of a request that an error refuses."""
+    """Return the fields and parameters of a request that an error refuses."""
     effort = effort_for(request.params, target)
     new = unsupported_efforts(text, effort) | unsupported_params(text, request.params)
     for field, refusable in {**_OF_ALL_APIS, **api.REFUSABLE}.items():
@@ -75,7 +75,7 @@ def _refused_fields(text: str, request: Request, target: Target, api: Api) -> se
 
 
 def _refused_api(text: str, status: int | None, target: Target) -> set[str]:
-    """The target's API, if an error means that OpenAI's other API may work instead.
+    """Return the target's API, if an error means that OpenAI's other API may work instead.
 
     Some servers do not have the Responses API. OpenAI serves many models, or their tools, only
     through it.
@@ -148,7 +148,7 @@ _AFTER_NAME = (
 
 
 def refuses_field(text: str, names: Iterable[str]) -> bool:
-    """Whether an error refuses a field with one of these names, or a part of it.
+    """Return whether an error refuses a field with one of these names, or a part of it.
 
     OpenAI names the field in ``param``, pydantic in ``loc``, others in a fixed wording. A word in
     other prose does not count.
@@ -158,7 +158,7 @@ def refuses_field(text: str, names: Iterable[str]) -> bool:
 
 
 def _points_to(text: str, name: str) -> bool:
-    """Whether the ``param`` or the ``loc`` of an error is a field, or a part of it."""
+    """Return whether the ``param`` or the ``loc`` of an error is a field, or a part of it."""
     steps = [re.escape(step) for step in name.split(".")]
     param = r"\.".join(steps)
     loc = r'",\s*"'.join(steps)
@@ -166,7 +166,7 @@ def _points_to(text: str, name: str) -> bool:
 
 
 def _words_unsupported(text: str, name: str) -> bool:
-    """Whether an error calls a field unsupported in a fixed wording."""
+    """Return whether an error calls a field unsupported in a fixed wording."""
     field = re.escape(name)
     return bool(re.search(rf"(?i){_BEFORE_NAME}{field}\b|(?<![\w.]){field}{_AFTER_NAME}", text))
 
@@ -178,7 +178,7 @@ def unsupported_params(text: str, params: Iterable[str]) -> set[str]:
 
 
 def _calls_unsupported(text: str, name: str) -> bool:
-    """Whether an error calls a parameter unsupported, in snake or camel case."""
+    """Return whether an error calls a parameter unsupported, in snake or camel case."""
     if name in _ENGLISH_WORDS:
         return _words_unsupported(text, name)
     spelled = rf"(?<![a-z_]){name.replace('_', '_?')}(?![a-z_])"
@@ -210,7 +210,7 @@ def unsupported_efforts(text: str, effort: object) -> set[str]:
 
 
 def _listed_efforts(text: str, sent: str) -> list[str]:
-    """The efforts that an error lists as accepted; none if it is about something else."""
+    """Return the efforts that an error lists as accepted; none if it is about something else."""
     names_list = re.search(_LIST, text)
     if not names_list:
         return []
@@ -221,6 +221,6 @@ def _listed_efforts(text: str, sent: str) -> list[str]:
 
 
 def _is_named(effort: str, text: str) -> bool:
-    """Whether a text has an effort as a word, or its name in an API's own form."""
+    """Return whether a text has an effort as a word, or its name in an API's own form."""
     others = _OTHER_NAMES.get(effort, "")
     return bool(re.search(rf"(?i)(?<![a-z])(?:{effort}{others})(?![a-z])", text))

@@ -52,12 +52,12 @@ class Get(Protocol):
 
 
 def list_url(account: Account) -> str:
-    """The URL of a server's list of models."""
+    """Return the URL of a server's list of models."""
     return account.base_url + _LIST_PATHS.get(account.vendor.api, "/models")
 
 
 def models_in(payload: object) -> list[JsonObject]:
-    """The models in the payload of ``/models``, each with its ``id``.
+    """Return the models in the payload of ``/models``, each with its ``id``.
 
     Of Google's list only those that answer prompts.
     """
@@ -73,7 +73,7 @@ def models_in(payload: object) -> list[JsonObject]:
 
 
 def window_in(entry: JsonObject) -> int | None:
-    """The window in an entry of ``/models``. What the server really uses comes first."""
+    """Return the window in an entry of ``/models``. What the server really uses comes first."""
     return first_size(
         entry.get("max_model_len"),  # vLLM
         as_dict(entry.get("meta")).get("n_ctx"),  # llama.cpp
@@ -85,7 +85,7 @@ def window_in(entry: JsonObject) -> int | None:
 
 
 def first_size(*sizes: object) -> int | None:
-    """The first value that is a valid number of tokens, above 0."""
+    """Return the first value that is a valid number of tokens, above 0."""
     for size in sizes:
         count = token_count(size)
         if count:
@@ -119,7 +119,7 @@ class ServerReports:
         self._servers = servers
 
     def getter(self, account: Account, seconds: float | None = None) -> Get:
-        """A function that downloads documents from a server, all within ``seconds``.
+        """Return a function that downloads documents from a server, all within ``seconds``.
 
         The default depends on whether the server is on this machine.
         """
@@ -185,7 +185,10 @@ class ServerReports:
             entry["failed"] = round(time.time())
 
     def listed_models(self, account: Account, seconds: float) -> list[JsonObject]:
-        """The server's list of models, each with its ``id``. Raises GptshError if it has none."""
+        """Return the server's list of models, each with its ``id``.
+
+        Raises GptshError if it has none.
+        """
         payload = self.getter(account, seconds)(list_url(account))
         if payload is None:
             raise ModelError(f"{account.name} does not list its models")
@@ -194,7 +197,10 @@ class ServerReports:
     # ---- Ollama
 
     def info(self, target: Target) -> JsonObject:
-        """What a server reports, or has reported today, about its model; see ``read_info``."""
+        """Return what a server reports, or has reported today, about its model.
+
+        See ``read_info``.
+        """
         self.learn(target, "shown", partial(read_info, target))
         return as_dict(self.cache.entry(target).get("shown"))
 
@@ -215,7 +221,10 @@ class ServerReports:
         return request
 
     def _window_for(self, target: Target, tokens: int) -> int | None:
-        """The loaded window if this many tokens fit, else a larger one; None: the server's choice."""
+        """Return the loaded window if this many tokens fit, else a larger one.
+
+        None: the server's choice.
+        """
         loaded: int | None
         loaded, until = self.cache.entry(target).get("loaded", (None, 0))
         if time.time() >= until:
@@ -250,14 +259,14 @@ class ServerReports:
         self.cache.entry(target)["loaded"] = [window, time.time() + _LOADED]
 
     def _running_window(self, target: Target) -> int | None:
-        """The window of a loaded model; None if it is not loaded."""
+        """Return the window of a loaded model; None if it is not loaded."""
         try:
             return read_loaded_window(target, self.getter(target.account, PROBE_TIMEOUT))
         except GptshError:
             return None
 
     def states(self, account: Account) -> dict[str, ModelState]:
-        """The size of each model of a server, and whether it is loaded; empty if unknown."""
+        """Return the size of each model of a server, and whether it is loaded; empty if unknown."""
         get = self.getter(account, REMOTE_TIMEOUT)
         root = _root(account)
         try:
@@ -274,7 +283,7 @@ class ServerReports:
 
 
 def read_info(target: Target, get: Get) -> JsonObject:
-    """What Ollama reports about a model.
+    """Return what Ollama reports about a model.
 
     ``num_ctx`` is the window that the model's file sets, ``trained`` the largest that it can have,
     ``abilities`` is a list in Ollama's words. Each may be None.
@@ -291,7 +300,7 @@ def read_info(target: Target, get: Get) -> JsonObject:
 
 
 def read_loaded_window(target: Target, get: Get) -> int | None:
-    """The window with which Ollama has loaded a model; None if it is not loaded."""
+    """Return the window with which Ollama has loaded a model; None if it is not loaded."""
     names = (target.model, f"{target.model}:latest")
     loaded = _models_in(get(f"{_root(target.account)}/api/ps"))
     for entry in loaded:
@@ -302,7 +311,7 @@ def read_loaded_window(target: Target, get: Get) -> int | None:
 
 
 def bytes_in(report: JsonObject) -> int | None:
-    """The size of a model's file in bytes."""
+    """Return the size of a model's file in bytes."""
     size = report.get("size")
     return size if type(size) is int and size > 0 else None
 
@@ -312,7 +321,7 @@ def _models_in(report: object) -> list[JsonObject]:
 
 
 def _root(account: Account) -> str:
-    """The URL of a server without OpenAI's path, for the server's own API."""
+    """Return the URL of a server without OpenAI's path, for the server's own API."""
     return account.base_url.removesuffix("/v1")
 
 
@@ -329,7 +338,7 @@ class Windows:
         self._early: threading.Thread | None = None  # asks for a window that may be needed
 
     def of(self, model: str, *, ask: bool) -> int | None:
-        """A model's window; None: unknown. Raises ConfigError.
+        """Return a model's window; None: unknown. Raises ConfigError.
 
         It is from the config file, else from a self-hosted server, else from the model table. It
         is not larger than one that a refusal has named. ``ask``: the server may be asked.
@@ -370,7 +379,7 @@ class Windows:
         self._limits[key] = min(window, self._limits.get(key, window))
 
     def _reported(self, target: Target, *, ask: bool) -> int | None:
-        """The window that a server reports or has reported today."""
+        """Return the window that a server reports or has reported today."""
         if target.api == "ollama":
             info = self._reports.info(target) if ask else {}
             return info.get("trained") or info.get("num_ctx")
@@ -385,7 +394,7 @@ def _reports_windows(target: Target) -> bool:
 
 
 def _read_window(target: Target, get: Get) -> int | None:
-    """The window that a server reports, from the first document that has it."""
+    """Return the window that a server reports, from the first document that has it."""
     root = _root(target.account)
     if target.provider == "lm_studio":
         return _lm_studio_window(target.model, get(f"{root}/api/v1/models"))
@@ -415,7 +424,7 @@ def _listed_window(model: str, entries: list[JsonObject]) -> int | None:
 
 
 def _lm_studio_window(model: str, report: object) -> int | None:
-    """The window with which LM Studio has loaded a model, else the model's maximum."""
+    """Return the window with which LM Studio has loaded a model, else the model's maximum."""
     for entry in _models_in(report):
         instances = as_dicts(entry.get("loaded_instances"))
         matches = [instance for instance in instances if instance.get("id") == model]
@@ -469,7 +478,7 @@ def window_of_family(provider: str, name: str) -> int | None:
 
 
 def _number(version: str) -> float:
-    """A version as a number: 5-5 is 5.5."""
+    """Return a version as a number: 5-5 is 5.5."""
     return float(version.replace("-", "."))
 
 
@@ -490,7 +499,7 @@ _UNSUPPORTED: dict[str, tuple[str, ...]] = {
 
 
 def has_ability(target: Target, ability: str, reports: ServerReports) -> bool | None:
-    """Whether a provider's model has ``vision``, ``pdf_input``, …; None: unknown.
+    """Return whether a provider's model has ``vision``, ``pdf_input``, …; None: unknown.
 
     An Ollama server is asked.
     """

@@ -215,7 +215,7 @@ class Reader(stream.Reader):
 
 
 def _searches(items: list[Part]) -> int:
-    """The number of searches by the server; opening a page that was found is none."""
+    """Return the number of searches by the server; opening a page that was found is none."""
     count = 0
     for item in items:
         action = as_dict(item.get("action"))
@@ -225,7 +225,7 @@ def _searches(items: list[Part]) -> int:
 
 
 def _frame_of(item: Part) -> Part | None:
-    """An item without the text or call that the message holds; None for an empty message."""
+    """Return an item without the text or call that the message holds; None for an empty message."""
     if item.get("type") == "function_call":
         return {key: value for key, value in item.items() if key not in _CALL_KEYS}
     if item.get("type") != "message":
@@ -240,7 +240,7 @@ def _frame_of(item: Part) -> Part | None:
 
 
 def _is_bare(frame: Part) -> bool:
-    """Whether a saved item adds nothing to the message: no notes, phase or unknown keys."""
+    """Return whether a saved item adds nothing to the message: no notes, phase or unknown keys."""
     if frame.get("type") not in ("message", "function_call") or frame.keys() - _BARE_KEYS:
         return False
     parts = as_dicts(frame.get("content"))
@@ -248,7 +248,7 @@ def _is_bare(frame: Part) -> bool:
 
 
 def _join(parts: list[Part], part_type: str, key: str) -> str:
-    """The texts of the parts of one type, which are under this key, as one."""
+    """Return the texts of the parts of one type, which are under this key, as one."""
     texts = [as_str(part.get(key)) for part in parts if part.get("type") == part_type]
     return "".join(texts)
 
@@ -286,12 +286,15 @@ _UNSUPPORTED = ("audio", "video")
 
 
 def path(_target: Target) -> str:
-    """The path of the request's URL, after the base URL."""
+    """Return the path of the request's URL, after the base URL."""
     return "/responses"
 
 
 def body(request: Request, target: Target) -> JsonObject:
-    """The JSON body, without what the server refuses. OpenAI is asked not to store the answer."""
+    """Return the JSON body, without what the server refuses.
+
+    OpenAI is asked not to store the answer.
+    """
     conversation = request.messages
     refusals = target.refusals
     params = {**request.params}
@@ -328,13 +331,13 @@ def body(request: Request, target: Target) -> JsonObject:
 
 
 def accepts(part: Part, _target: Target) -> bool:
-    """Whether a question can carry this part, which is not text."""
+    """Return whether a question can carry this part, which is not text."""
     media = media_of(part)
     return media is not None and media.kind not in _UNSUPPORTED
 
 
 def _input(conversation: Sequence[Message], target: Target) -> list[Part]:
-    """The items of a conversation, without the system prompt.
+    """Return the items of a conversation, without the system prompt.
 
     Those of earlier answers go back as the model sent them, unless the server refuses them.
     """
@@ -372,7 +375,7 @@ def _content(message: Message, *, labelled: bool) -> str | list[Part]:
 
 
 def _media_part(part: Part) -> Part:
-    """A part with media in the API's form, or a text that says what is not sent."""
+    """Return a part with media in the API's form, or a text that says what is not sent."""
     media = media_of(part)
     if media is None or media.kind in _UNSUPPORTED:
         return not_sent(part, "this API does not accept it")
@@ -403,7 +406,7 @@ def _own_items(message: Message, target: Target) -> list[Part]:
 
 
 def _filled(item: Part, block: Block | None) -> Part:
-    """A saved item with the text or call that the message holds."""
+    """Return a saved item with the text or call that the message holds."""
     if block is None:
         return item
     kind, content = block
@@ -413,7 +416,7 @@ def _filled(item: Part, block: Block | None) -> Part:
 
 
 def _plain_items(message: Message) -> Iterator[Part]:
-    """The texts and calls of an answer, of whatever model, in their order."""
+    """Yield the texts and calls of an answer, of whatever model, in their order."""
     for kind, block in texts_and_calls(message):
         if kind == "tool_call":
             yield {"type": "function_call", **_call_fields(block)}
@@ -432,7 +435,7 @@ def _call_fields(call: Call) -> Part:
 
 
 def _frame(item: Part) -> Frame | None:
-    """What is not in a saved item, because the message holds it."""
+    """Return what is not in a saved item, because the message holds it."""
     if item.get("type") == "function_call":
         return "tool_call"
     parts = as_dicts(item.get("content")) if item.get("type") == "message" else []

@@ -89,7 +89,7 @@ def _has_terminal() -> bool:
 
 
 def _printed(process: subprocess.Popen[bytes]) -> bytes:
-    """What a process prints until it has ended, or until it is too much.
+    """Return what a process prints until it has ended, or until it is too much.
 
     The end of its stdout may never come, because a program that it leaves in the background, such
     as an agent that keeps a passphrase, may keep it open.
@@ -115,7 +115,7 @@ def _printed(process: subprocess.Popen[bytes]) -> bytes:
 
 
 def without_secret_parameters(value: Any, *, hide: bool = False) -> Any:
-    """A request with each text masked if its key names a secret or headers.
+    """Return a request with each text masked if its key names a secret or headers.
 
     ``hide`` masks all texts in it, except under names that are never secret. Numbers are not
     masked.
@@ -138,7 +138,7 @@ def without_secret_parameters(value: Any, *, hide: bool = False) -> Any:
 
 
 def headers(account: Account, *, mask_values: bool = False) -> dict[str, str]:
-    """The vendor's own headers, those of the config file, and the key in the vendor's form.
+    """Return the vendor's own headers, those of the config file, and the key in the vendor's form.
 
     ``mask_values`` hides the values of the last two. litellm adds the key and the general headers
     itself.
@@ -191,7 +191,7 @@ class ServerCache:
         self._refused_here: dict[str, set[str]] = {}  # what this process was refused, by model
 
     def entry(self, target: Target) -> Entry:
-        """The facts about a server and its model, to be updated in place; see ``save``."""
+        """Return the facts about a server and its model, to be updated in place; see ``save``."""
         if self._saved is None:
             self._saved = _read()
         key = server_and_model(target)
@@ -214,7 +214,7 @@ class ServerCache:
                 files.replace(folder / _FILE, encode_json(self._saved), fsync=False)
 
     def refusals(self, target: Target) -> set[str]:
-        """What the server has refused for this model: fields, parameters, an API."""
+        """Return what the server has refused for this model: fields, parameters, an API."""
         here = self._refused_here.get(server_and_model(target), set())
         return here.union(self.entry(target).get("refused", ()))
 
@@ -230,12 +230,12 @@ class ServerCache:
 
 
 def server_and_model(target: Target) -> str:
-    """The key of a server and its model; other models of the server may have other facts."""
+    """Return the key of a server and its model; other models of the server may have other facts."""
     return f"{target.account.base_url} {target.model}"
 
 
 def _read() -> dict[str, Entry]:
-    """The entries of the file that are at most a day old."""
+    """Return the entries of the file that are at most a day old."""
     try:
         content = json.loads(files.read_bytes(app_folder("cache") / _FILE, _LARGEST))
     except (OSError, ValueError, RecursionError, ConfigError):
@@ -285,7 +285,7 @@ class Servers:
         self.cache = ServerCache()
 
     def http(self) -> "Http":
-        """The connections, loaded when they are needed."""
+        """Return the connections, loaded when they are needed."""
         if self.connections is None:
             from gptsh.llm.http import Http
 

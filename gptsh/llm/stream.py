@@ -64,20 +64,20 @@ class Api(Protocol):
         """What reads an answer."""
 
     def path(self, target: Target) -> str:
-        """The path of the request's URL, after the base URL."""
+        """Return the path of the request's URL, after the base URL."""
 
     def body(self, request: Request, target: Target) -> JsonObject:
-        """The JSON body, without what the server refuses: names of ``REFUSABLE``.
+        """Return the JSON body, without what the server refuses: names of ``REFUSABLE``.
 
         The parameters of the request are already those of the API; see ``make_body``.
         """
 
     def accepts(self, part: Part, target: Target) -> bool:
-        """Whether a question can carry this part, which is not text."""
+        """Return whether a question can carry this part, which is not text."""
 
 
 def make_body(api: Api, request: Request, target: Target) -> JsonObject:
-    """The JSON body of a request, without what the server refuses.
+    """Return the JSON body of a request, without what the server refuses.
 
     If it refuses a schema, that is in the system prompt; if it refuses a system prompt, that is at
     the beginning of the first question. The parameters are those that the model accepts.
@@ -99,7 +99,7 @@ def make_body(api: Api, request: Request, target: Target) -> JsonObject:
 
 
 def _without_system(messages: Sequence[Message]) -> list[Message]:
-    """The messages with the system prompt at the beginning of the first question."""
+    """Return the messages with the system prompt at the beginning of the first question."""
     system = system_text(messages)
     rest = [message for message in messages if message["role"] != "system"]
     for index, message in enumerate(rest):
@@ -148,7 +148,7 @@ def _fit_tool(tool: Tool, limit: int | None) -> Tool:
 
 
 def without_empty(fields: JsonObject) -> JsonObject:
-    """The fields that have a value: not None, and no empty text or list."""
+    """Return the fields that have a value: not None, and no empty text or list."""
     return {key: value for key, value in fields.items() if value not in (None, "", [])}
 
 
@@ -159,7 +159,7 @@ def openai_function(tool: Tool, key: str = "parameters") -> JsonObject:
 
 
 def called_functions(messages: Iterable[Message]) -> dict[str, str]:
-    """The names of the functions that were called, by the ids of their calls."""
+    """Return the names of the functions that were called, by the ids of their calls."""
     names = {}
     for message in messages:
         for call in message.get("tool_calls") or ():
@@ -186,7 +186,7 @@ def add_turn(turns: list[Part], role: str, turn: JsonObject, no_question: Part) 
 
 
 def placeholder(part: Part) -> str:
-    """The text in place of a part that is not sent."""
+    """Return the text in place of a part that is not sent."""
     return labelled_text(not_sent(part, "this API does not accept it"))
 
 
@@ -231,7 +231,10 @@ def own_blocks(
 
 
 def texts_and_calls(message: Message) -> Iterator[Block]:
-    """The texts and calls of an answer, of whatever model, in order; adjacent texts are joined."""
+    """Yield the texts and calls of an answer, of whatever model, in order.
+
+    Adjacent texts are joined.
+    """
     text = ""
     for kind, block in blocks_of(message):
         if kind == "text":
@@ -269,7 +272,10 @@ _TEMPORARY = re.compile(
 
 
 def reported_error(error: object, payload: JsonObject) -> GptshError:
-    """The error for one inside an answer; --debug prints ``payload``. Overloads can be retried."""
+    """Return the error for one inside an answer; --debug prints ``payload``.
+
+    Overloads can be retried.
+    """
     from gptsh.llm.failures import (
         is_filtered,
         is_spent,
@@ -297,13 +303,16 @@ def reported_error(error: object, payload: JsonObject) -> GptshError:
 
 
 def error_fields(error: JsonObject) -> JsonObject | bool:
-    """The message and code of a payload that is itself an error; True if it has none."""
+    """Return the message and code of a payload that is itself an error; True if it has none."""
     names = ("message", "detail", "msg", "code", "type")
     return {key: error[key] for key in names if key in error} or True
 
 
 def not_an_answer(what: str, payload: JsonObject) -> Malformed:
-    """The error for a response that is not ``what`` it should be; --debug prints its beginning."""
+    """Return the error for a response that is not ``what`` it should be.
+
+    --debug prints its beginning.
+    """
     detail = json.dumps(payload)[:_DETAIL]
     return Malformed(f"the response is not {what}", ADVICE, detail=detail)
 
@@ -330,7 +339,7 @@ def encode(payload: object) -> bytes:
 
 
 def _encoded(value: object) -> Iterator[bytes]:
-    """The JSON of a value, in pieces."""
+    """Yield the JSON of a value, in pieces."""
     if isinstance(value, dict) and value:
         separator = b"{"
         for key, item in value.items():
@@ -387,7 +396,7 @@ def load(data: bytes) -> JsonObject:
 
 
 def as_object(arguments: str) -> JsonObject:
-    """The arguments of a tool call as an object; anything else is wrapped in one."""
+    """Return the arguments of a tool call as an object; anything else is wrapped in one."""
     if not arguments.strip():
         return {}
     with contextlib.suppress(ValueError, RecursionError):

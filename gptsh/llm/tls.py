@@ -54,14 +54,14 @@ def preload(environ: Mapping[str, str]) -> None:
 
 
 def trust(environ: Mapping[str, str]) -> Trust:
-    """The trusted authorities, read once in a process. Raises ConfigError if that fails."""
+    """Return the trusted authorities, read once in a process. Raises ConfigError if that fails."""
     file, folder = _own_bundle(environ)
     with _reading:
         return _read(file, folder, ssl.get_default_verify_paths())
 
 
 def _own_bundle(environ: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """The user's own file and folder of certificates; None: the system's."""
+    """Return the user's own file and folder of certificates; None: the system's."""
     folder = environ.get(_FOLDER) or None
     for name in _FILES:
         path = environ.get(name)
@@ -73,7 +73,7 @@ def _own_bundle(environ: Mapping[str, str]) -> tuple[str | None, str | None]:
 
 
 def _is_hashed(folder: str | None) -> bool:
-    """Whether OpenSSL can find certificates in a folder by their names."""
+    """Return whether OpenSSL can find certificates in a folder by their names."""
     with contextlib.suppress(OSError):
         return any(re.fullmatch(_HASHED, name) for name in os.listdir(folder or ""))
     return False
@@ -106,7 +106,7 @@ _NO_PROXY = "localhost,127.0.0.0/8,::1,0.0.0.0,::"
 
 
 def host_and_port(parts: SplitResult) -> tuple[str, int]:
-    """The host and the port of a URL.
+    """Return the host and the port of a URL.
 
     Raises ValueError if it has no host, an unknown scheme or an invalid port.
     """
@@ -116,7 +116,7 @@ def host_and_port(parts: SplitResult) -> tuple[str, int]:
 
 
 def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
-    """The proxy that the environment names for a URL. Raises ValueError.
+    """Return the proxy that the environment names for a URL. Raises ValueError.
 
     Lower case wins, as in curl.
     """
@@ -135,7 +135,7 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
 
 
 def _excludes(entry: str, host: str, port: int) -> bool:
-    """Whether an entry of ``NO_PROXY`` matches a host.
+    """Return whether an entry of ``NO_PROXY`` matches a host.
 
     It is ``*``, a domain with its subdomains, an address or a network.
     """
@@ -148,13 +148,13 @@ def _excludes(entry: str, host: str, port: int) -> bool:
 
 
 def proxy_headers(proxy: SplitResult) -> dict[str, str]:
-    """The header with the login of a proxy's URL, if it has one."""
+    """Return the header with the login of a proxy's URL, if it has one."""
     login = proxy.netloc.rpartition("@")[0]
     return {"Proxy-Authorization": f"Basic {_basic(login)}"} if login else {}
 
 
 def proxy_secrets(environ: Mapping[str, str]) -> set[str]:
-    """The users and passwords in the proxies' URLs, even in a URL that cannot be parsed."""
+    """Return the users and passwords in the proxies' URLs, even in a URL that cannot be parsed."""
     secrets: set[str] = set()
     for name, value in environ.items():
         if name.lower().endswith("_proxy") and "@" in value:

@@ -104,7 +104,7 @@ def show(lines: Iterable[str], output: str | None, *, safe: bool = False) -> Non
 
 
 def shows_rows(output: str | None) -> bool:
-    """Whether a list is drawn for a terminal with colours, a row for each item."""
+    """Return whether a list is drawn for a terminal with colours, a row for each item."""
     return stdio.shows_colors(stdio.stdout()) and output not in ("text", *STRUCTURED)
 
 
@@ -172,7 +172,7 @@ def _readable(items: Iterable[Session | Unreadable]) -> Iterator[Session]:
 
 
 def _is_match(filters: Filters, project: str | None, item: SessionSummary) -> bool:
-    """Whether a session matches all filters; ``project`` is that of the filters."""
+    """Return whether a session matches all filters; ``project`` is that of the filters."""
     if not matches_filters(filters, project, item):
         return False
     if not matches_model(full_name(item["model"], item["provider"]), filters.model):
@@ -184,7 +184,10 @@ def _is_match(filters: Filters, project: str | None, item: SessionSummary) -> bo
 
 
 def matches_filters(filters: Filters, project: str | None, item: SessionSummary) -> bool:
-    """Whether a session's agent, project and tags match; ``project`` is that of the filters."""
+    """Return whether a session's agent, project and tags match.
+
+    ``project`` is that of the filters.
+    """
     if filters.agent is not None and item["agent"] != filters.agent:
         return False
     if project is not None and item["project"] != project:

@@ -145,7 +145,7 @@ def _request_name(entry: Entry) -> str:
 
 
 def is_openai_reasoning(name: str) -> bool:
-    """Whether a model is of OpenAI's reasoning series.
+    """Return whether a model is of OpenAI's reasoning series.
 
     They have no sampling parameters, and ``max_completion_tokens``.
     """
@@ -198,7 +198,10 @@ class Facts(NamedTuple):
         return None if prompt is None and answer is None else (prompt or 0.0, answer or 0.0)
 
     def can(self, ability: str) -> bool | None:
-        """Whether the model has an ability, such as ``vision`` or ``reasoning``; None: unknown."""
+        """Return whether the model has an ability, such as ``vision`` or ``reasoning``.
+
+        None: unknown.
+        """
         value = self.entry.get(f"supports_{ability}")
         return value if isinstance(value, bool) else None
 

@@ -399,5 +399,5 @@ def with_api_at(vendor: Vendor, base_url: str) -> Vendor:
 
 
 def is_azure_v1(base_url: str, version: str | None) -> bool:
-    """Whether Azure's newer API is meant: by AZURE_API_VERSION, or by the base URL."""
+    """Return whether Azure's newer API is meant: by AZURE_API_VERSION, or by the base URL."""
     return version in _AZURE_V1_VERSIONS or base_url.endswith(_AZURE_PATH)

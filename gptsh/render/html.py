@@ -48,7 +48,7 @@ def _shown(text: str) -> str:
 
 
 def is_link(url: str) -> bool:
-    """Whether this is an http, https or mailto URL."""
+    """Return whether this is an http, https or mailto URL."""
     return _LINK.fullmatch(url) is not None
 
 

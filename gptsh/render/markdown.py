@@ -379,7 +379,7 @@ def _is_too_long(source: str) -> bool:
 
 
 def _has_ended(top: SyntaxTreeNode, line_count: int) -> bool:
-    """Whether the last block of so many lines is complete."""
+    """Return whether the last block of so many lines is complete."""
     if top.type == "fence":
         return _has_closing_fence(top)
     if top.type in _CLOSED_BY_BLANK:

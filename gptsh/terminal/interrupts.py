@@ -350,7 +350,7 @@ def shielded() -> contextlib.AbstractContextManager[None]:
 
 
 def in_main_thread() -> bool:
-    """Whether this is the main thread: only its waits can be interrupted."""
+    """Return whether this is the main thread: only its waits can be interrupted."""
     return threading.current_thread() is threading.main_thread()
 
 

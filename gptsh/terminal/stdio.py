@@ -62,7 +62,7 @@ def notes_later() -> Iterator[None]:
 
 
 def is_silent() -> bool:
-    """Whether the process is the caller's, as in ``silent``."""
+    """Return whether the process is the caller's, as in ``silent``."""
     return _collected_notes.get() is not None
 
 
@@ -86,12 +86,12 @@ def detach_stdout() -> None:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether the stream is a terminal, and neither closed by the shell nor ``silent``."""
+    """Return whether the stream is a terminal, and neither closed by the shell nor ``silent``."""
     return stream is not None and stream.isatty() and not is_silent()
 
 
 def shows_colors(stream: TextIO | None) -> bool:
-    """Whether the stream is a terminal with colours.
+    """Return whether the stream is a terminal with colours.
 
     Elsewhere lists, notes and errors are plain text, as in a pipe.
     """
@@ -99,12 +99,12 @@ def shows_colors(stream: TextIO | None) -> bool:
 
 
 def shows_frames(stream: TextIO | None) -> bool:
-    """Whether the stream is a terminal that can redraw a line."""
+    """Return whether the stream is a terminal that can redraw a line."""
     return is_terminal(stream) and obeys_escapes(os.environ)
 
 
 def is_foreground(terminal: int) -> bool:
-    """Whether this process is not a background job of the terminal's shell."""
+    """Return whether this process is not a background job of the terminal's shell."""
     try:
         return os.tcgetpgrp(terminal) == os.getpgrp()
     except OSError:  # not the controlling terminal: it has no jobs
@@ -150,7 +150,7 @@ def line_modes(terminal: int, *, on: int = 0, off: int = 0) -> Iterator[None]:
 
 
 def _is_ready(descriptor: int, event: int, wait: float | None) -> bool:
-    """Whether a descriptor can be read (``POLLIN``) or written within ``wait`` seconds.
+    """Return whether a descriptor can be read (``POLLIN``) or written within ``wait`` seconds.
 
     None waits without limit. ``select`` knows no descriptor above 1,023, and ``poll`` no terminal
     of some versions of macOS.
@@ -239,7 +239,7 @@ class Sink:
         return False
 
     def is_writable(self, wait: float | None) -> bool:
-        """Whether a short text can be written within ``wait`` seconds (None: no limit)."""
+        """Return whether a short text can be written within ``wait`` seconds (None: no limit)."""
         return self._descriptor is not None and _is_ready(self._descriptor, select.POLLOUT, wait)
 
 
@@ -262,14 +262,14 @@ Check = Callable[[bytearray], object]  # gets the beginning of a long source, an
 
 
 def is_pending(stream: TextIO | None) -> bool:
-    """Whether a pipe is still open and has nothing to read yet."""
+    """Return whether a pipe is still open and has nothing to read yet."""
     if stream is None or stream.isatty():
         return False
     return not _is_ready(stream.fileno(), select.POLLIN, 0)
 
 
 def is_pipe(stream: TextIO | None) -> bool:
-    """Whether the stream is a pipe that can be read, not a file or /dev/null."""
+    """Return whether the stream is a pipe that can be read, not a file or /dev/null."""
     if stream is None:
         return False
     with contextlib.suppress(OSError):
@@ -510,12 +510,12 @@ class TerminalStyle(NamedTuple):
 
 
 def obeys_escapes(environ: Mapping[str, str]) -> bool:
-    """Whether the terminal that TERM names obeys escape sequences."""
+    """Return whether the terminal that TERM names obeys escape sequences."""
     return environ.get("TERM", "") not in ("", "dumb")
 
 
 def speaks_utf8(environ: Mapping[str, str]) -> bool:
-    """Whether the locale has characters beyond ASCII."""
+    """Return whether the locale has characters beyond ASCII."""
     for name in ("LC_ALL", "LC_CTYPE", "LANG"):
         locale = environ.get(name)
         if locale:  # the first one that is set decides

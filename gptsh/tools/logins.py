@@ -18,7 +18,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def is_safe(url: str, server_url: str) -> bool:
-    """Whether a login at a server may use a URL: with https, or on the machine of both."""
+    """Return whether a login at a server may use a URL: with https, or on the machine of both."""
     try:
         target = urlsplit(url)
         hosts = (target.hostname, urlsplit(server_url).hostname)

@@ -35,7 +35,7 @@ class Program(NamedTuple):
             os.killpg(self.process.pid, signum)
 
     def has_ended(self) -> bool:
-        """Whether no process of the server's process group runs."""
+        """Return whether no process of the server's process group runs."""
         if self.process.poll() is None:
             return False
         try:
@@ -100,7 +100,7 @@ class Programs:
         return Program(process, stderr_file)
 
     def __contains__(self, name: str) -> bool:
-        """Whether the program of a server was started."""
+        """Return whether the program of a server was started."""
         return name in self._programs
 
     def __getitem__(self, name: str) -> Program:
@@ -152,7 +152,7 @@ class Programs:
             program.send_signal(signum)
 
     def any_ended(self, besides: Collection[str]) -> bool:
-        """Whether a program has ended, ``besides`` those of these servers."""
+        """Return whether a program has ended, ``besides`` those of these servers."""
         for name, program in self._programs.items():
             if name not in besides and program.process.poll() is not None:
                 return True

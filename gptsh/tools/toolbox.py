@@ -69,7 +69,7 @@ def names_for_model(tools: Iterable[ToolKey]) -> dict[ToolKey, str]:
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a tool's name on its server equals a pattern, or matches it as in a shell."""
+    """Return whether a tool's name on its server equals a pattern, or matches it as in a shell."""
     return any(name == pattern or fnmatchcase(name, pattern) for pattern in patterns)
 
 

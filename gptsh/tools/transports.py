@@ -351,7 +351,7 @@ class _Messages(httpx2.AsyncByteStream):
 
 
 def _shortened(line: bytes) -> bytes:
-    """A line of a body with a message that ``shorten_message`` has shortened."""
+    """Return a line of a body with a message that ``shorten_message`` has shortened."""
     field = _EVENT if line.startswith(_EVENT) else b""
     text = line.removeprefix(field).decode("utf-8", "surrogateescape")
     return field + shorten_message(text).encode("utf-8", "surrogateescape")

@@ -87,7 +87,7 @@ def _note_declined(server: str, reason: str) -> None:
 
 
 def _marked(text: str) -> str:
-    """The server's words as rows for the terminal, each with a mark."""
+    """Return the server's words as rows for the terminal, each with a mark."""
     return _rows_of(marked_lines(text))
 
 
@@ -214,7 +214,7 @@ def _ask_field(field: _Field) -> object:
 
 
 def _rows(field: _Field) -> list[str]:
-    """The server's words about a field: title, description, choices and default."""
+    """Return the server's words about a field: title, description, choices and default."""
     rows = [one_line(field.title)]
     if field.description:
         rows.append(field.description)
@@ -228,7 +228,7 @@ def _rows(field: _Field) -> list[str]:
 
 
 def _hints(field: _Field) -> list[str]:
-    """What may be typed for a field, in words of gptsh alone."""
+    """Return what may be typed for a field, in words of gptsh alone."""
     if field.choices and field.kind == "string":
         return ["a number or a name above"]
     unit = " characters" if field.kind == "string" else ""
@@ -241,7 +241,7 @@ def _hints(field: _Field) -> list[str]:
 
 
 def _parse(line: str, kind: str) -> str | float | None:
-    """A line as text or number; None if it is no number."""
+    """Return a line as text or number; None if it is no number."""
     try:
         if kind == "integer":
             return int(line)
@@ -251,7 +251,10 @@ def _parse(line: str, kind: str) -> str | float | None:
 
 
 def _choose(line: str, choices: Mapping[str, object]) -> object:
-    """The value with this number or title, or the only one whose title begins so; else None."""
+    """Return the value with this number or title, or the only one whose title begins so.
+
+    Else None.
+    """
     if line.isdecimal() and 0 < int(line) <= len(choices):
         return [*choices.values()][int(line) - 1]
     if line in choices:
@@ -323,7 +326,10 @@ class Approval:
             yield from self._tools.run(allowed_calls, answer)
 
     def denial(self) -> Denied | None:
-        """The failure of a turn in which calls were denied; None if all of them were approved."""
+        """Return the failure of a turn in which calls were denied.
+
+        None if all of them were approved.
+        """
         if not self._denied:
             return None
         names = ", ".join(dict.fromkeys(self._denied))

@@ -134,7 +134,10 @@ class Budget:
 
 
 def _limit(request: Request, name: str) -> int | None:
-    """The value of a parameter that limits the answer. Raises UsageError for a negative one."""
+    """Return the value of a parameter that limits the answer.
+
+    Raises UsageError for a negative one.
+    """
     value = request.params.get(name)
     if type(value) is not int:
         return None
@@ -169,7 +172,10 @@ def _refuse_above(
 
 
 def _spent_today() -> float:
-    """What was spent today, in USD; without today's ledger, what the saved answers have cost."""
+    """Return what was spent today, in USD.
+
+    Without today's ledger, what the saved answers have cost.
+    """
     today = date.today().isoformat()
     ledger = {}
     with contextlib.suppress(OSError, ValueError, RecursionError):

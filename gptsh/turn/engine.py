@@ -120,7 +120,7 @@ class Engine:
             self.client.connect_early(agent.model or "", agent.params)
 
     def with_full_model(self, agent: Agent) -> Agent:
-        """The agent with the full name of its model. Raises ConfigError."""
+        """Return the agent with the full name of its model. Raises ConfigError."""
         return agent._replace(model=self.client.full_name(agent.model or ""))
 
     def adaptations(self, agent: Agent) -> list[str]:
@@ -139,7 +139,7 @@ class Engine:
                 stdio.note(line)
 
     def no_model_error(self) -> ConfigError:
-        """The error if no model is configured; it lists the ways to choose one."""
+        """Return the error if no model is configured; it lists the ways to choose one."""
         local = self.client.model_lists.local_models()
         offers = f"local models: {', '.join(local)}" if local else "-m echo works offline"
         return ConfigError(
@@ -209,7 +209,7 @@ def _note_missing_server(err: GptshError) -> None:
 
 
 def _with_router(setup: Setup) -> Setup:
-    """The setup in which OpenRouter itself asks the next of its models, as far as it can."""
+    """Return the setup in which OpenRouter itself asks the next of its models, as far as it can."""
     agent = setup.agent
     models: list[str] = []  # without the name of the provider, as it wants them
     others: list[Agent] = []
@@ -227,7 +227,10 @@ def _with_router(setup: Setup) -> Setup:
 
 
 def output_of(settings: Settings, options: TurnOptions, agent: Agent) -> Output:
-    """How an answer of this agent is shown. Raises UsageError for a schema that cannot be used."""
+    """Return how an answer of this agent is shown.
+
+    Raises UsageError for a schema that cannot be used.
+    """
     form = options.output or settings.output or agent.output
     if form in STRUCTURED and options.interactive:  # from the configuration, for programs
         form = None
@@ -262,7 +265,7 @@ def with_tools(
     config: Settings,
     doc: Document | None,
 ) -> tuple[Agent, list[str]]:
-    """The agent with the tools of the options, else of the session, else its own.
+    """Return the agent with the tools of the options, else of the session, else its own.
 
     Also return a note for each of the session's tool servers that the configuration lacks.
     """

@@ -112,7 +112,7 @@ class FolderSearch:
             return []
 
     def _may_send(self, name: str, *, is_tracked: bool) -> bool:
-        """Whether the name is a file that may be sent; a file that may not is left out."""
+        """Return whether the name is a file that may be sent; a file that may not is left out."""
         path = self._path(name)
         try:
             mode = os.lstat(path).st_mode

@@ -100,7 +100,7 @@ class TurnOptions(NamedTuple):
         return self._replace(title=None, tags=(), removed_tags=(), name=None, snapshot=None)
 
     def saves(self, settings: Settings) -> bool:
-        """Whether the turn is saved."""
+        """Return whether the turn is saved."""
         return settings.sessions.save and self.save
 
 

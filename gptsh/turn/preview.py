@@ -46,7 +46,7 @@ def print_request(engine: Engine, prompt: Prompt, output: Output) -> int:
 
 
 def facts_of(engine: Engine, prompt: Prompt) -> Iterator[str]:
-    """A line for each fact of a request: model, API, window, tokens, price, attachments.
+    """Yield a line for each fact of a request: model, API, window, tokens, price, attachments.
 
     On a terminal with colours only those that say something.
     """

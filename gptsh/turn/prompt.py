@@ -108,7 +108,7 @@ class Exclusions:
             stdio.note(f"{number} not sent: {model} does not accept {names}")
 
     def without_refused(self, message: Message) -> Message:
-        """The message with a text in place of each image that the server refused."""
+        """Return the message with a text in place of each image that the server refused."""
         if message["id"] == self._question_id:
             return message
         images = _images_in(message)
@@ -147,7 +147,7 @@ class Exclusions:
             self._to_remember = set()
 
     def _sent_images(self, messages: Sequence[Message]) -> list[tuple[int, str]]:
-        """The images outside the question that are sent: index of the message, digest."""
+        """Return the images outside the question that are sent: index of the message, digest."""
         sent: list[tuple[int, str]] = []
         for index, message in enumerate(messages):
             if message["id"] != self._question_id and "image" not in self.kinds:
@@ -163,7 +163,7 @@ class Exclusions:
 
 
 def _images_in(message: Message) -> list[tuple[Part, str]]:
-    """The images of a message, each with its digest."""
+    """Return the images of a message, each with its digest."""
     images = [(part, media) for part, media in media_in(message) if media.kind == "image"]
     return [(part, _digest(media.data or media.url or "")) for part, media in images]
 
@@ -189,7 +189,7 @@ _TYPICAL_ANSWER = 4096  # tokens; a quarter of a large window is far more than a
 
 
 def report_of(prompt: Prompt) -> "PromptReport":
-    """A prompt for ``-o json`` and ``--dry-run``.
+    """Return a prompt for ``-o json`` and ``--dry-run``.
 
     Tokens and budget are those of the messages alone; ``fixed`` those of system prompt and tools.
     """
@@ -306,13 +306,13 @@ class Planner:
             return None
 
     def compactor(self, messages: Sequence[Message]) -> "Compactor":
-        """What compacts the session, with summaries that the small model makes."""
+        """Return what compacts the session, with summaries that the small model makes."""
         return self._new_compactor(
             messages, self._session.doc["context"], self._summariser.summarise
         )
 
     def estimating_compactor(self, messages: Sequence[Message]) -> "Compactor":
-        """What shows a compaction of the session, with placeholders for new summaries."""
+        """Return what shows a compaction of the session, with placeholders for new summaries."""
         from gptsh.turn.small_model import placeholder_summary
 
         state = self._session.doc["context"]
@@ -361,7 +361,10 @@ class Planner:
         return err
 
     def explain_silence(self, err: NoAnswer, prompt: Prompt) -> NoAnswer:
-        """The error of an empty answer; where the window is unknown, the prompt may be too long."""
+        """Return the error of an empty answer.
+
+        Where the window is unknown, the prompt may be too long.
+        """
         if prompt.budget.window is not None:
             return err
         problem = f"{self.model} answered nothing to a prompt of about {prompt.tokens:,} tokens"
@@ -369,7 +372,7 @@ class Planner:
         return NoAnswer(f"{problem}, and its window is not known", advice, detail=err.detail)
 
     def _advice_on_length(self, messages: Sequence[Message]) -> str:
-        """What the user can do about a prompt that is too long."""
+        """Return what the user can do about a prompt that is too long."""
         advice = "shorten it, or choose a larger window with -m"
         if not self.rules.compact and turns.question_index(messages):
             advice += '; compact = "auto" under [context] sends less of the session'
@@ -380,7 +383,7 @@ class Planner:
         return advice
 
     def _can_truncate(self, messages: Sequence[Message]) -> bool:
-        """Whether --truncate, not given yet, would find text to cut."""
+        """Return whether --truncate, not given yet, would find text to cut."""
         start = turns.question_index(messages) if self.rules.compact else 0
         has_texts = any(map(sendable.attached_texts, messages[start:]))
         return has_texts and self._options.truncate is None
@@ -483,7 +486,7 @@ class Planner:
     # ---- what is sent
 
     def _sendable(self, messages: Sequence[Message], cuts: "Mapping[str, Cuts]") -> list[Message]:
-        """The messages as this model reads them, with these cuts."""
+        """Return the messages as this model reads them, with these cuts."""
         exclusions = self.exclusions
         if exclusions.filtered:
             messages = turns.without_turns(messages, exclusions.filtered)
@@ -498,13 +501,13 @@ class Planner:
         return make_sendable(sent)
 
     def _whole(self, messages: Sequence[Message]) -> Prompt:
-        """The prompt that sends all of the messages."""
+        """Return the prompt that sends all of the messages."""
         sent = self._sendable(messages, self._session.doc["context"]["cuts"])
         prompt = self._draft.with_messages(sent)._replace(included=len(sent))
         return self._estimator.estimated(prompt)
 
     def _counted(self, messages: Sequence[Message], cuts: "Mapping[str, Cuts]") -> Prompt:
-        """The prompt that sends all of the messages with these cuts, counted."""
+        """Return the prompt that sends all of the messages with these cuts, counted."""
         return self._estimator.counted(self._draft.with_messages(self._sendable(messages, cuts)))
 
     def _choose(
@@ -564,7 +567,7 @@ class Planner:
             self._build_texts()
 
     def _complete(self, prompt: Prompt, messages: Sequence[Message]) -> Prompt:
-        """The prompt with its whole request."""
+        """Return the prompt with its whole request."""
         budget = prompt.budget
         # A server that loads a model must know the tokens of prompt and answer together.
         answer_tokens = budget.reserve
@@ -579,7 +582,7 @@ class Planner:
 
 
 def _max_tokens(params: Mapping[str, object]) -> int | None:
-    """The tokens of the answer, if a parameter sets them."""
+    """Return the tokens of the answer, if a parameter sets them."""
     for name in ("max_tokens", "max_completion_tokens"):
         value = params.get(name)
         if type(value) is int:

@@ -200,7 +200,7 @@ class Files:
 
 
 def is_path(value: str) -> bool:
-    """Whether a value of ``-f`` names a file or folder as it is, and is no pattern."""
+    """Return whether a value of ``-f`` names a file or folder as it is, and is no pattern."""
     return os.path.lexists(os.path.expanduser(value))
 
 
@@ -320,13 +320,13 @@ def _note_invalid(words: str, parts: Sequence[Part]) -> None:
 
 
 def has_piped_input(question: Message | None) -> bool:
-    """Whether part of a question was piped in: the user cannot type that again."""
+    """Return whether part of a question was piped in: the user cannot type that again."""
     sources = [part.get("source") for part in parts_of(question)] if question else []
     return "stdin" in sources
 
 
 def template_of(agent: Agent, pairs: Sequence[str], option: str) -> "Template | None":
-    """The agent's prompt with the values of ``NAME=VALUE`` pairs; None without a prompt.
+    """Return the agent's prompt with the values of ``NAME=VALUE`` pairs; None without a prompt.
 
     Raises UsageError for a missing or unknown name, with the ``option`` that sets values.
     """

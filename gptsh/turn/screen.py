@@ -56,7 +56,7 @@ class Output(NamedTuple):
         return self.form == "json" or (shows_part and self.form != "jsonl")
 
     def select(self, text: str) -> str:
-        """The part of an answer that is shown; all of it if it has no such code block.
+        """Return the part of an answer that is shown; all of it if it has no such code block.
 
         All of it may be code between backticks.
         """
@@ -288,6 +288,6 @@ class _Sink(stdio.Sink):
             self._screen.spinner.show()
 
     def is_writable(self, wait: float | None) -> bool:
-        """Whether a short text can be written within ``wait`` seconds (None: no limit)."""
+        """Return whether a short text can be written within ``wait`` seconds (None: no limit)."""
         with waiting() if self._screen.is_showing else contextlib.nullcontext():
             return super().is_writable(wait)

@@ -176,7 +176,7 @@ class Session:
         cwd: str | None,
         settings: Settings,
     ) -> Document:
-        """A new document, or a copy of the stored one, that this agent continues."""
+        """Return a new document, or a copy of the stored one, that this agent continues."""
         agent_info: AgentInfo = {
             "name": agent.name,
             "model": agent.model,
@@ -340,7 +340,7 @@ class Session:
     # ---- after a failure
 
     def resume_hint(self, message: Message | None) -> str:
-        """How the user can continue after a failure; "" if nothing was saved.
+        """Return how the user can continue after a failure; "" if nothing was saved.
 
         ``message`` is the last answer.
         """

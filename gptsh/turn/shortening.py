@@ -66,7 +66,7 @@ def _snapshot_end(doc: Document, messages: Sequence[Message]) -> int | None:
 
 
 def compaction_report(prompt: Prompt) -> ChoiceReport:
-    """The result of a compaction, for events and JSON."""
+    """Return the result of a compaction, for events and JSON."""
     record: Compaction = prompt.compaction or {}
     return {
         "strategy": prompt.strategy,

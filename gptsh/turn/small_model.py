@@ -171,7 +171,7 @@ class Consolidation:
         client.deadline = interrupts.deadline
 
     def agent_of(self, doc: Document) -> Agent:
-        """The session's agent, with the model that writes its memory as ``model_small``."""
+        """Return the session's agent, with the model that writes its memory as ``model_small``."""
         agent = agent_of(self.settings, TurnOptions(), doc)
         return agent._replace(model_small=small_model(self.settings, agent))
 
@@ -269,7 +269,7 @@ class Consolidation:
 
 
 def has_memory(agent: Agent) -> bool:
-    """Whether the agent has a memory, and a model that can write it; ``echo`` cannot."""
+    """Return whether the agent has a memory, and a model that can write it; ``echo`` cannot."""
     return agent.memory and split_model(agent.model_small or "")[0] != "echo"
 
 

@@ -146,7 +146,10 @@ class Title:
 
 
 def title_model(config: Settings, agent: Agent, doc: Document) -> str | None:
-    """The model to ask for the title of a session; None if it wants none, or with ``echo``."""
+    """Return the model to ask for the title of a session.
+
+    None if it wants none, or with ``echo``.
+    """
     model = small_model(config, agent)
     if not (config.sessions.titles and model and wants_title(doc)):
         return None

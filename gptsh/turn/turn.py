@@ -501,7 +501,7 @@ class Turn:
         return None if self._engine.reporter.reported else interrupted
 
     def _json_result(self, failure: BaseException | None) -> JsonObject:
-        """The JSON object of ``-o json``."""
+        """Return the JSON object of ``-o json``."""
         from gptsh.render import structured
 
         session = self.session

@@ -183,7 +183,8 @@ class Reader(stream.Reader):
         output = as_dicts(response.get("output"))
         for index, item in enumerate(output):
             item_id = as_str(item.get("id"))
-            if item_id in self._open and index not in self._open:  # its events had no index
+            if item_id and item_id in self._open and index not in self._open:
+                # Its events had no index.
                 self._end_item(item_id, item)
             else:
                 self._end_item(index, item)

@@ -7,6 +7,7 @@ import pytest
 
 from gptsh.messages import text_of
 from tests.support.answers import events, json_output
+from tests.support.anthropic_server import named
 from tests.support.apis import answer_in
 from tests.support.attached import make_pdf
 from tests.support.dry import dry_run
@@ -22,6 +23,9 @@ from tests.support.responses_server import (
     response,
     search,
     stream,
+)
+from tests.support.responses_server import (
+    events as events_of,
 )
 from tests.support.server import Cut, ModelServer, answer
 from tests.support.sol import SOL
@@ -344,6 +348,14 @@ def test_the_final_response_is_the_truth(sol: Home, openai: ResponsesServer) -> 
     )
     assert sol.run("hi").code == 0
     assert sol.doc()["messages"][1]["content"] == "One two three four"
+
+
+def test_items_without_ids_and_events_are_all_read(sol: Home, openai: ResponsesServer) -> None:
+    begun, *_, done = events_of(message("One ", id=""), message("two", id=""))
+    for item in done["response"]["output"]:
+        del item["id"]
+    openai.script(named(begun), named(done))
+    assert sol.run("hi") == ("One two\n", "", 0)
 
 
 def test_deltas_without_indexes_are_known_by_their_ids(sol: Home, openai: ResponsesServer) -> None:

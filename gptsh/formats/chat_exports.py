@@ -13,11 +13,12 @@ from gptsh.formats.source import (
     Skipped,
     Source,
     content_of,
+    tool_call,
     utc,
     without,
 )
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
-from gptsh.messages import Part, make_call
+from gptsh.messages import Part
 from gptsh.models.usage import FINISH_REASONS
 
 
@@ -185,7 +186,7 @@ class _ChatgptReader:
             name = record["author"].get("name")
             if not call_id:  # a search in uploaded files, for example, has none in the export
                 call_id = record["id"]
-                call = make_call(call_id, name or "tool", "")
+                call = tool_call(call_id, name or "tool", "")
                 answer = {"role": "assistant", "content": None, "tool_calls": [call]}
                 yield {"timestamp": message["timestamp"], **answer}
             is_error = content.get("content_type") == "system_error" or None
@@ -249,7 +250,7 @@ def _answer(record: JsonObject, metadata: JsonObject, parts: list[Part]) -> Fore
     else:
         arguments = "".join(part.get("text", "") for part in parts)
         answer["content"] = None
-        answer["tool_calls"] = [make_call(record["id"], recipient, arguments)]
+        answer["tool_calls"] = [tool_call(record["id"], recipient, arguments)]
     return answer
 
 
@@ -410,7 +411,8 @@ def _claude_ai_messages(record: JsonObject) -> Iterator[ForeignMessage]:
             text = file.get("extracted_content") or ""
             name = file.get("file_name") or "attachment"
             parts.append({"type": "text", "text": text, "source": name})
-        parts += _attachments(record.get("files"), "file_name")
+        for part in _attachments(record.get("files"), "file_name"):
+            parts.append({**part, "source": part.get("source") or "attachment"})
         yield {**message, "role": "user", "content": content_of(parts)}
         return
     for is_result, group in groupby(blocks, lambda block: block["type"] == "tool_result"):

@@ -163,8 +163,6 @@ class _Log:
         latest = turns[-1] if turns else {}
         thread = self._row("threads", session.key)
         session.title = thread.get("name")
-        session.model = latest.get("model")
-        session.provider = _provider(session.model)
         session.params = _json(latest.get("options_json"))
         session.created_at = None if latest else thread.get("datetime_utc")
         session.extra = without({"forked_from": thread.get("forked_from")})
@@ -178,6 +176,8 @@ class _Log:
                     session.system = prompt
                     continue
             session.add_message(message)
+        session.model = latest.get("model")  # the next turn's, with its provider or none
+        session.provider = _provider(session.model)
 
     def _messages(self, turns: list[Row], thread: Row) -> Iterator[Row]:
         """Yield the messages of each turn, and the others of its thread.

@@ -16,6 +16,7 @@ from gptsh.formats.source import (
     Skipped,
     Source,
     fingerprint,
+    tool_call,
 )
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.messages import (
@@ -26,7 +27,6 @@ from gptsh.messages import (
     Part,
     final_answer,
     is_text,
-    make_call,
     parts_of,
 )
 from gptsh.text import is_unicode
@@ -122,10 +122,10 @@ def _call(call: JsonObject) -> Call:
     """Return a tool call. That of a custom tool becomes one with its input as arguments."""
     custom = as_dict(call.get("custom"))
     if custom:
-        return make_call(call["id"], custom.get("name"), custom.get("input"))
+        return tool_call(call["id"], custom.get("name"), custom.get("input"))
     function = as_dict(call.get("function"))
     if isinstance(function.get("arguments"), dict):  # Ollama's format
-        return make_call(call.get("id", ""), function.get("name"), function["arguments"])
+        return tool_call(call.get("id", ""), function.get("name"), function["arguments"])
     return call
 
 
@@ -191,7 +191,7 @@ def openai_content(message: Message, kinds: Collection[Kind]) -> str | list[Part
 def plain_call(call: Call) -> Call:
     """Return a tool call without keys that only its model understands."""
     function = call["function"]
-    return make_call(call["id"], function.get("name"), function.get("arguments") or "")
+    return tool_call(call["id"], function.get("name"), function.get("arguments") or "")
 
 
 def json_line(value: object) -> str:

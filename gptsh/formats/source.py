@@ -21,7 +21,7 @@ from gptsh.content.shapes import normalize_message
 from gptsh.core import document, sessions
 from gptsh.core.document import TOKEN_KEYS, Document
 from gptsh.jsonio import JsonObject, as_dict, as_str, parse_json_at
-from gptsh.messages import LAST_YEAR, Message, Part, safe_params, timestamp
+from gptsh.messages import LAST_YEAR, Call, Message, Part, safe_params, timestamp
 from gptsh.models.usage import FINISH_REASONS, usage_from
 from gptsh.models.vendors import VENDORS
 from gptsh.text import quantity, shorten
@@ -594,6 +594,16 @@ def provider_name(name: object) -> str | None:
     if normalized in VENDORS:
         return normalized
     return _VENDORS.get(normalized, original)
+
+
+def tool_call(call_id: object, name: object, arguments: object) -> Call:
+    """Return a tool call with an id and a name that are still to be checked.
+
+    Arguments that are not a string are encoded as JSON.
+    """
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments or {}, ensure_ascii=False)
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def answer_fields(message: JsonObject) -> ForeignMessage:

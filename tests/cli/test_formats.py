@@ -547,3 +547,10 @@ def test_codelet_opens_no_blob_of_another_path_and_reports_missing_messages(home
     assert [message["content"] for message in home.doc()["messages"][2:]] == blobs
     assert run.stderr.count("missing, or its hash is not its name") == 1
     assert "not in the store beside it\n" in run.stderr
+
+
+def test_claude_ai_a_file_without_a_name_is_an_attachment(home: Home) -> None:
+    question = {"uuid": "m1", "sender": "human", "text": "look", "files": [{"file_uuid": "f"}]}
+    talk = {"uuid": "c-7", "chat_messages": [question]}
+    import_file(home, write(home.folder, [talk], "conversations.json"))
+    assert home.doc()["messages"][0]["content"][1]["source"] == "attachment"

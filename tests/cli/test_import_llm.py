@@ -39,6 +39,20 @@ def test_a_conversation_that_was_continued_since_is_read_with_its_earlier_messag
     assert import_notes(run, CONTINUED)[-2:] == [f": 1 conversation {ADVICE}", "not read: 1"]
 
 
+def test_the_last_model_alone_says_who_is_asked_next(home: Home) -> None:
+    later = """
+UPDATE turns SET model = 'openai/gpt-4o';
+UPDATE threads SET tip_message_hash = 'a2';
+INSERT INTO messages VALUES ('q2', 'a1', 'user', NULL), ('a2', 'q2', 'assistant', NULL);
+INSERT INTO parts VALUES (3, 'q2', 0, 'text', NULL, 'and?', NULL), (4, 'a2', 0, 'text', NULL, 'ho', NULL);
+INSERT INTO turns (id, thread_id, parent_message_hash, tip_message_hash, model, datetime_utc)
+    VALUES ('u2', 't1', 'q2', 'a2', 'local-mlx-model', '2026-11-20T18:37:03.799748+00:00');
+"""
+    import_file(home, write(home.folder, Script(STORE + ASKED + later), "logs.db"))
+    assert home.doc()["agent"]["model"] == "local-mlx-model"
+    assert home.doc()["provider"]["name"] is None
+
+
 def test_the_original_is_never_touched_and_what_its_writer_has_not_merged_is_read(
     home: Home,
 ) -> None:

@@ -142,13 +142,13 @@ def format_usd(cost: float) -> str:
 
 
 def local_time(moment: str) -> str:
-    """Return ISO 8601 as ``yyyy-MM-dd HH:mm`` in local time; an invalid time as it is."""
+    """Return ISO 8601 as ``yyyy-MM-dd HH:mm`` in local time; an invalid time on one line."""
     try:
         timestamp = datetime.fromisoformat(moment).timestamp()
         # Three times as fast as strftime, for lists of 10,000.
         return datetime.fromtimestamp(timestamp).isoformat(" ", "minutes")
     except (ValueError, OverflowError, OSError):
-        return moment
+        return one_line(moment)
 
 
 # ---- columns of a terminal

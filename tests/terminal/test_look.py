@@ -90,6 +90,16 @@ def test_a_found_passage_is_one_row_with_the_word_in_it(
     assert row.endswith("…")
 
 
+@pytest.mark.parametrize("output", [[], ["-o", "text"]])
+def test_control_characters_in_a_time_are_made_visible(home: Home, output: list[str]) -> None:
+    home.run("-m", "echo", "--title", "x", "a needle")
+    path = home.files()[0]
+    time = home.doc()["updated_at"]
+    path.write_text(path.read_text().replace(time, "2026\\u001b[31m\\u0007", 1))
+    listed = seen(home, "--search-sessions", "needle", *output)
+    assert "2026␛[31m␇" in listed
+
+
 def test_models_are_a_table_sorted_by_provider(home: Home) -> None:
     home.configure('[aliases]\nfast = "openai/gpt-4.1-mini"\n')
     keys = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}

@@ -72,12 +72,23 @@ class Engine:
         self._printed: set[str] = set()  # notes
 
     def resolve(self, options: TurnOptions, doc: Document | None) -> Setup:
-        """Resolve the setup of a turn; print nothing, and send nothing.
+        """Resolve the setup of a turn; send nothing.
 
-        Raises ConfigError and UsageError, whatever the question is.
+        Raises ConfigError and UsageError, whatever the question is: in the output form of the
+        turn, and after the notes, which may explain the failure.
         """
+        notes: list[str] = []
+        try:
+            return self._resolve(options, doc, notes)
+        except GptshError:
+            self.print_notes(notes)
+            raise
+
+    def _resolve(self, options: TurnOptions, doc: Document | None, notes: list[str]) -> Setup:
+        """Resolve the setup of a turn, and add its notes to ``notes``."""
         settings = self.settings
-        agent, notes = with_tools(agent_of(settings, options, doc), options, settings, doc)
+        agent, tool_notes = with_tools(agent_of(settings, options, doc), options, settings, doc)
+        notes += tool_notes
         unknown = unknown_import(settings, doc)
         if unknown and agent.model and not (options.model or options.agent):
             notes.append(
@@ -87,6 +98,7 @@ class Engine:
         if conflict:
             notes.append(conflict)
         output = output_of(settings, options, agent)
+        self.reporter.output = output.form
         if agent.model is None:
             raise self.no_model_error()
         servers = settings.tool_servers.select(agent.tools) if agent.tools else []
@@ -109,7 +121,6 @@ class Engine:
     def begin_turn(self, setup: Setup) -> None:
         """Print the notes of a setup, set the budget of its turn, and connect to its model."""
         self.print_notes(setup.notes)
-        self.reporter.output = setup.output.form
         agent = setup.agent
         self.client.budget = None
         if agent.max_cost is not None or self.settings.limits.per_day is not None:

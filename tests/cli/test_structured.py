@@ -161,6 +161,14 @@ def test_a_failure_is_told_in_the_form_of_option_environment_or_agent(home: Home
         )
 
 
+def test_a_failure_is_told_in_the_form_of_the_sessions_agent(home: Home) -> None:
+    home.configure('[agents.j]\noutput = "json"\nmodel = "echo"\n')
+    home.run("-a", "j", "hi")
+    run = home.run("-s", "0", "--tools", "nosuch", "again")
+    assert set(json_output(run)) == ANSWER
+    assert run.code == 2
+
+
 # ---- labels
 
 

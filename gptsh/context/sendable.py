@@ -3,8 +3,9 @@
 import contextlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -134,6 +135,7 @@ def pair_calls(
     """
     results = _results(messages)
     used_ids: set[str] = set()
+    free_ids = _free_ids(used_ids)
     paired: list[Message] = []
     for index, message in enumerate(messages):
         calls = message.get("tool_calls") if message["role"] == "assistant" else None
@@ -152,7 +154,7 @@ def pair_calls(
             old_id = call["id"]
             new_id = old_id
             if old_id in used_ids or not re.fullmatch(pattern, old_id):
-                new_id = _free_id(used_ids)
+                new_id = next(free_ids)
             used_ids.add(new_id)
             new_ids[old_id] = new_id
             new_calls.append(_valid_call(call, new_id, readable=readable))
@@ -168,12 +170,12 @@ def pair_calls(
     return paired
 
 
-def _free_id(used_ids: Collection[str]) -> str:
-    """Return the first id of ours that is not used."""
-    number = 1
-    while f"call{number:05}" in used_ids:
-        number += 1
-    return f"call{number:05}"
+def _free_ids(used_ids: Collection[str]) -> Iterator[str]:
+    """Yield ids of ours that are not used when each is yielded."""
+    for number in count(1):
+        new_id = f"call{number:05}"
+        if new_id not in used_ids:
+            yield new_id
 
 
 def _results(messages: Sequence[Message]) -> dict[tuple[int | None, str], list[Message]]:

@@ -476,11 +476,12 @@ class Estimator:
         """
         messages = prompt.request.messages
         compaction = prompt.compaction["id"] if prompt.compaction else None
+        fixed_bytes = self._fixed_bytes
         for report in self._reports(messages) if self._uses_reports else ():
-            if report.origin != (compaction, self._fixed_bytes):
+            if report.origin != (compaction, fixed_bytes):
                 continue
             size, _ = sizes(messages[: report.position], upper_bound)
-            if (size + self._fixed_bytes) / MAX_BYTES > report.tokens:
+            if (size + fixed_bytes) / MAX_BYTES > report.tokens:
                 break  # the report is not of these messages
             start = max(starts_of(messages[: report.position]), default=0)
             asked_at = messages[start].get("timestamp") or ""
@@ -495,6 +496,7 @@ class Estimator:
         those take. Else it is a whole prompt, if that was not compacted.
         """
         messages = self._history()
+        fixed_bytes = self._fixed_bytes
         for origin, group in groupby(self._reports(messages), key=attrgetter("origin")):
             newest, *earlier = group
             ratio = None
@@ -502,7 +504,7 @@ class Estimator:
                 oldest = earlier[-1]
                 added = messages[oldest.position : newest.position]
                 ratio = _plausible_ratio(newest.tokens - oldest.tokens, added, 0)
-            if ratio is None and origin == (None, self._fixed_bytes):
+            if ratio is None and origin == (None, fixed_bytes):
                 fixed = sum(map(count_text, self.texts))
                 ratio = _plausible_ratio(newest.tokens, messages[: newest.position], fixed)
             if ratio is not None:

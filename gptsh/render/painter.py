@@ -115,8 +115,8 @@ class Painter(Writer):
 
     def _raise_failure(self) -> None:
         failure = self._failure
-        self._failure = None
-        if failure:
+        if failure:  # else the thread may set it now, and it would be lost
+            self._failure = None
             raise failure
 
     def _call_in_thread(self, callback: Callable[[], object], max_wait: float) -> bool:

@@ -80,10 +80,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             only_labels = options.has_labels and not (flags.dry_run or flags.retry)
             if only_labels or not _is_unanswered(session):
                 return _label_or_show(options, config, session, reporter, interrupts)
-        if flags.apply and question is None and session.location is None:
-            problem = f"{session.given_ref}: cannot compact a point of a session"
-            raise UsageError(problem, "compact the session, or ask from the point")
-
+        _check_compaction(flags, session, question)
         with _recovery_hints(flags, question, session):
             if setup is None:
                 setup = _begin_turn(engine, options, session)
@@ -94,6 +91,13 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             turn = Turn(engine, options, interrupts, session, question, setup)
             session.note_new_name()
             return turn.run()
+
+
+def _check_compaction(flags: Flags, session: Session, question: Message | None) -> None:
+    """Raise UsageError for a compaction that could be saved nowhere."""
+    if flags.apply and question is None and session.location is None:
+        problem = f"{session.given_ref}: cannot compact a point of a session"
+        raise UsageError(problem, "compact the session, or ask from the point")
 
 
 def _begin_turn(engine: "Engine", options: TurnOptions, session: Session) -> "Setup":

@@ -87,20 +87,26 @@ class FolderSearch:
             is_deep = pattern == "**"
             if is_deep:
                 todo.append((place, rest or ["*"]))
-            for entry in self._entries(place):
+            for entry in self._matching(place, pattern, notes_hidden=notes_hidden):
                 name = os.path.join(place, entry.name)
-                if entry.name.startswith(".") and not pattern.startswith("."):
-                    if notes_hidden:
-                        self.left_out[self._path(name)] = _HIDDEN
-                elif not (is_deep or entry.name == pattern or fnmatchcase(entry.name, pattern)):
-                    continue
-                elif entry.is_dir(follow_symlinks=False):
+                if entry.is_dir(follow_symlinks=False):
                     if is_deep or rest:
                         todo.append((name, patterns if is_deep else rest))
                 elif not (is_deep or rest):
                     yield name
                 elif entry.is_dir():
                     self.left_out[self._path(name)] = _LINK
+
+    def _matching(
+        self, place: str, pattern: str, *, notes_hidden: bool
+    ) -> "Iterator[os.DirEntry[str]]":
+        """Yield the entries of a folder whose names match the pattern of its level."""
+        for entry in self._entries(place):
+            if _is_hidden(entry.name) and not _is_hidden(pattern):
+                if notes_hidden:
+                    self.left_out[self._path(os.path.join(place, entry.name))] = _HIDDEN
+            elif pattern in ("**", entry.name) or fnmatchcase(entry.name, pattern):
+                yield entry
 
     def _entries(self, place: str) -> "list[os.DirEntry[str]]":
         path = self._path(place) if place else self.folder

@@ -279,12 +279,8 @@ def read_question(
         before = files.attach(paths[:pipe_at])
         after = [] if pipe_at is None else files.attach(paths[pipe_at:])
     if files and pipe_at is not None:
-        is_prompted = bool(words.strip() or before or after) or not expects_pipe
-        data = stdio.read_piped(prompted=is_prompted, check=files.check_of("stdin"))
-        if is_prompted and expects_pipe and not data.strip() and stdio.is_pipe(sys.stdin):
-            stdio.note("nothing was piped in: only the prompt is sent")
-        if data and not data.isspace():
-            piped = [*files.parts([("stdin", data)])]
+        has_prompt = bool(words.strip() or before or after)
+        piped = _read_pipe(files, has_prompt=has_prompt, expects_pipe=expects_pipe)
     parts = [*before, *piped, *after]
     if write:
         words = write(words, piped)
@@ -297,13 +293,28 @@ def read_question(
     if template and (parts or words.strip() or not template.needs_input):
         piped_text = piped[0] if piped and is_text(piped[0]) else None
         others = [part for part in parts if part is not piped_text]
-        content = [*template.question(words, piped_text), *others]
-        question: Message = {"role": "user", "content": content}
-        input_text = beginning_of(given, _MAX_INPUT)[:_MAX_INPUT].strip() or question_gist(given)
-        if input_text:
-            question["input"] = input_text
-        return question
+        return _as_input(given, [*template.question(words, piped_text), *others])
     return None if is_blank(given) else given
+
+
+def _read_pipe(files: Files, *, has_prompt: bool, expects_pipe: bool) -> list[Part]:
+    """Read the piped input as parts; none if it is blank, which is noted where it was expected."""
+    is_prompted = has_prompt or not expects_pipe
+    data = stdio.read_piped(prompted=is_prompted, check=files.check_of("stdin"))
+    if data and not data.isspace():
+        return [*files.parts([("stdin", data)])]
+    if is_prompted and expects_pipe and stdio.is_pipe(sys.stdin):
+        stdio.note("nothing was piped in: only the prompt is sent")
+    return []
+
+
+def _as_input(given: Message, content: list[Part]) -> Message:
+    """Return the question that an agent's prompt makes, with the beginning of what was given."""
+    question: Message = {"role": "user", "content": content}
+    input_text = beginning_of(given, _MAX_INPUT)[:_MAX_INPUT].strip() or question_gist(given)
+    if input_text:
+        question["input"] = input_text
+    return question
 
 
 def _note_invalid(words: str, parts: Sequence[Part]) -> None:

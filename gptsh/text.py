@@ -141,6 +141,21 @@ def format_usd(cost: float) -> str:
     return f"{digits} USD"
 
 
+_EXACT = 10_000  # smaller numbers are not rounded
+_ROUNDED_UP = 999.95  # with one decimal this would be shown as 1000.0
+
+
+def short_number(number: float) -> str:
+    """Return a number in at most six characters, such as 9,999, 12.3k or 1.2M."""
+    if number < _EXACT:
+        return f"{number:,}"
+    for unit in "kMG":
+        number /= 1000
+        if number < _ROUNDED_UP:
+            return f"{number:.1f}{unit}"
+    return f"{number / 1000:.1f}T"
+
+
 def local_time(moment: str) -> str:
     """Return ISO 8601 as ``yyyy-MM-dd HH:mm`` in local time; an invalid time on one line."""
     try:

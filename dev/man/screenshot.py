@@ -108,9 +108,9 @@ def _session() -> list[Text]:
         model.say(_TEST, usage=_usage(331, 41), model=_MODEL)
         with _shell(home, 40) as tmux:
             tmux.say('git diff --cached | gptsh -i "review this"')
-            tmux.until(f"{_TITLE}.* USD$")
+            tmux.until(f"{_TITLE}.* \\$[0-9.]+$")
             tmux.say("a test for it, please")
-            tmux.until(f"^> *\n+.*{_TITLE}.* USD$")
+            tmux.until(f"^> *\n+.*{_TITLE}.* \\$[0-9.]+$")
             tmux.write("/se")
             tmux.until("^ +/session rename")
             tmux.keys("Down", "Down")

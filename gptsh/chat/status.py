@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gptsh.core.folders import ID
 from gptsh.errors import GptshError
 from gptsh.messages import token_count
-from gptsh.text import columns, format_usd, one_line, quantity, truncate_end
+from gptsh.text import columns, one_line, quantity, short_number, truncate_end
 
 if TYPE_CHECKING:
     from gptsh.chat.conversation import Conversation
@@ -42,24 +42,30 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
             model = with_provider(model)
 
     size = ""
-    share = ""
     if tokens is not None:
-        of_window = f" of {window:,}" if window else ""
-        size = f"{tilde}{tokens:,}{of_window} tokens"
-    if tokens and window:
-        share = f"{100 * tokens / window:.0f} %"
+        of_window = f" of {_short(window)}" if window else ""
+        size = f"{tilde}{_short(tokens)}{of_window} tokens"
     files = len(chat.paths) + len(chat.attached)
     return [
         (0, _session_name(chat)),
         (4, truncate_end(one_line(chat.title), _TITLE_WIDTH)),
-        (2, one_line(_without_folder(model))),
-        (5, size),
-        (1, share),
-        (3, "" if cost is None else format_usd(cost)),
+        (1, one_line(_without_folder(model))),
+        (2, size),
+        (3, "" if cost is None else _in_dollars(cost)),
         (0, f"+{quantity(files, 'file')}" if files else ""),
         (0, "" if chat.saves and not chat.is_unsaved else "not saved"),
-        (6, "" if doc else "/help shows the commands"),
+        (5, "" if doc else "/help shows the commands"),
     ]
+
+
+def _short(tokens: int) -> str:
+    """Return a number of tokens in few characters, such as 372, 12.8k or 128k."""
+    return short_number(tokens).replace(".0", "")
+
+
+def _in_dollars(cost: float) -> str:
+    """Return a cost with four decimals, such as ``$0.0123``; less than that is ``<$0.0001``."""
+    return "<$0.0001" if 0 < cost < 0.0001 else f"${cost:,.4f}"
 
 
 def _session_name(chat: "Conversation") -> str:

@@ -11,7 +11,7 @@ from gptsh.manage import lists
 from gptsh.manage.lists import Filters
 from gptsh.terminal import stdio
 from gptsh.terminal.stdio import BOLD, DIM, STRUCTURED, TerminalStyle, styled, terminal_style
-from gptsh.text import columns, one_line, pad, quantity, truncate_start
+from gptsh.text import columns, one_line, pad, quantity, short_number, truncate_start
 
 if TYPE_CHECKING:
     from gptsh.core.document_types import Days, Field
@@ -121,8 +121,6 @@ _MIN_NAME = 16  # columns that a name needs before there are bars
 _MIN_BAR = 8  # columns of the shortest useful bar
 _MAX_BAR = 15
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
-_EXACT = 10_000  # smaller numbers are not rounded
-_ROUNDED_UP = 999.95  # with one decimal this would be shown as 1000.0
 
 
 def _drawn(report: Report, width: int, style: TerminalStyle) -> Iterator[str]:
@@ -188,7 +186,7 @@ def _cells(row: Row, fields: "list[Field]") -> list[str]:
         if field == "cost":
             cells.append(_usd(number, is_minimum=row["unpriced"] > 0))
         else:
-            cells.append("-" if number is None else _short(number))
+            cells.append("-" if number is None else short_number(number))
     return cells
 
 
@@ -202,17 +200,6 @@ def _usd(cost: float | None, *, is_minimum: bool) -> str:
     if 0 < cost < 0.005 and not is_minimum:  # it would be shown as zero
         return "<$0.01 "
     return f"${cost:,.2f}{'+' if is_minimum else ' '}"
-
-
-def _short(number: float) -> str:
-    """Return a number in at most six characters, such as 9,999, 12.3k or 1.2M."""
-    if number < _EXACT:
-        return f"{number:,}"
-    for unit in "kMG":
-        number /= 1000
-        if number < _ROUNDED_UP:
-            return f"{number:.1f}{unit}"
-    return f"{number / 1000:.1f}T"
 
 
 def _bar(number: float, largest: float, width: int) -> str:

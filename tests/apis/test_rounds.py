@@ -490,9 +490,9 @@ def test_a_signal_while_a_tool_hangs_leaves_no_server_behind(
 def test_a_signal_keeps_the_results_that_came(tooled: Home, model: ModelServer) -> None:
     begun = tooled.cwd / "begun"
     model.script(*calling(call("add", 1, a=1, b=1), call("hang", 2, path=str(begun))))
-    with tooled.start("go") as process:
+    with tooled.start("-o", "jsonl", "go") as process:
+        read_until(process.stdout, b'"tool_result"')
         wait_until(begun.exists)
-        time.sleep(0.3)  # for the other result, of which nothing is to be seen before
         process.send_signal(signal.SIGINT)
         assert wait_for_exit(process) == 130
         process.communicate()

@@ -112,7 +112,8 @@ def interrupted_tool(home: Home, servers: Servers) -> None:
     hanging = [claude.tool(0, "toolu_1", "good__add", '{"a": 7, "b": 7}'),
                claude.tool(1, "toolu_2", "good__hang", json.dumps({"path": str(begun)}))]  # fmt: skip
     servers.claude.script(*claude.stream(*hanging, stop="tool_use"))
-    with home.start("-s", "@journey", "-m", CLAUDE, "hang") as process:
+    with home.start("-s", "@journey", "-m", CLAUDE, "-o", "jsonl", "hang") as process:
+        read_until(process.stdout, b'"tool_result"')  # of the other one
         wait_until(begun.exists)
         process.send_signal(signal.SIGINT)
         assert wait_for_exit(process) == 130

@@ -76,14 +76,17 @@ def test_a_session_of_30_turns_goes_through_a_window_that_nobody_tells(tiny: Hom
 
 
 def test_ctrl_c_keeps_what_came_and_the_server_answers_the_next(tiny: Home) -> None:
-    process = tiny.start("-p", "min_tokens=1900", "Tell me all.")
-    seen = read_until(process.stdout, b".")
-    process.send_signal(signal.SIGINT)
-    rest, _ = process.communicate(timeout=30)
-    assert wait_for_exit(process) == 130
-    answer = tiny.doc()["messages"][-1]
-    assert answer["content"] == (seen + rest).decode().removesuffix("\n")
+    for _ in range(5):  # so small a model may have said all before the signal arrives
+        process = tiny.start("-n", "-p", "min_tokens=1900", "Tell me all.")
+        seen = read_until(process.stdout, b".")
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=30)
+        answer = tiny.doc()["messages"][-1]
+        assert answer["content"] == (seen + rest).decode().removesuffix("\n")
+        if answer["finish_reason"] == "interrupted":
+            break
     assert answer["finish_reason"] == "interrupted"
+    assert wait_for_exit(process) == 130
     again = tiny.process("-s", "0", "Again, briefly.")
     assert again.stderr == ""
     assert again.code == 0

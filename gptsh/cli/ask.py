@@ -193,7 +193,10 @@ def _read_question(
     session: Session,
     interrupts: Interrupts,
 ) -> Message | None:
-    """Read the question from all its sources; None if there is none. Raises as ``read_question``."""
+    """Read the question from all its sources; None if there is none.
+
+    Raises as ``read_question``.
+    """
     files = None
     if sources.paths or sources.pipe_index is not None:
         from gptsh.turn.question import Files

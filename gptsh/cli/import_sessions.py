@@ -175,7 +175,7 @@ class _Import:
             self._share = 0.0
 
     def _files_in(self, folder: str) -> Iterator[str]:
-        """Yield the files under a folder that may contain sessions, also hidden ones, sorted by name.
+        """Yield the files under a folder that may contain sessions, hidden ones too, by name.
 
         Links are not followed.
         """

@@ -303,7 +303,7 @@ class Compactor:
         return self._new_summary(max(1, int(longest / LENGTH_TOLERANCE)))
 
     def _existing_summary(self, max_tokens: float) -> Compaction | None:
-        """The record that uses the newest summary, if the prompt has at most so many tokens then."""
+        """Return the record that uses the newest summary, if its prompt has at most ``max_tokens``."""
         newest = latest(self._state, self._ids)
         active: Compaction = self._active_record() or {}
         if newest is None or newest[0]["id"] == active.get("summary"):

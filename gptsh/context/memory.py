@@ -111,7 +111,10 @@ class RecordedTexts:
         self._at_start: dict[NotedKey, str] = {}
 
     def record_changes(self) -> None:
-        """Record what has changed with a new question. Raises StoreError for what cannot be read."""
+        """Record what has changed with a new question.
+
+        Raises StoreError for what cannot be read.
+        """
         messages = self._doc["messages"]
         for key in self._keys:
             if key == "memory":

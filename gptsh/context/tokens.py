@@ -470,7 +470,7 @@ class Estimator:
     # ---- reports
 
     def _unreported(self, prompt: Prompt) -> tuple[int, Sequence[Message], Sequence[str]]:
-        """The tokens that the newest report on such a prompt covers; the messages and texts it does not.
+        """Return the tokens that the newest report covers, and the messages and texts it does not.
 
         Answers that parallel runs have saved before its question since were not sent with it.
         """

@@ -147,7 +147,7 @@ class Query:
         return composed if self._pattern.search(composed) else normalize("NFKC", text)
 
     def _first_word(self, text: str) -> Span:
-        """Return where the first of the words is, as a start and an end; both are 0 if there is none."""
+        """Return the start and the end of the first of the words; both are 0 if there is none."""
         found = self._pattern.search(text)
         return found.span() if found else (0, 0)
 

@@ -55,7 +55,8 @@ def message_in(payload: object, depth: int = 8) -> str:
     """Return the first string where providers put their message.
 
     As in ``{"error": {"message": "…"}}``, bare, or in a list; in JSON or events within a text,
-    and in the title of a page. What another provider said to a gateway wins over the gateway's words.
+    and in the title of a page. What another provider said to a gateway comes before the gateway's
+    own words.
     """
     inner: list[object] = []
     if isinstance(payload, str):

@@ -195,7 +195,9 @@ class Facts(NamedTuple):
             entry = {**tiers[0], **entry}
         prompt = entry.get("input_cost_per_token")
         answer = entry.get("output_cost_per_token")
-        return None if prompt is None and answer is None else (prompt or 0.0, answer or 0.0)
+        if prompt is None and answer is None:
+            return None
+        return (prompt or 0.0, answer or 0.0)
 
     def can(self, ability: str) -> bool | None:
         """Return whether the model has an ability, such as ``vision`` or ``reasoning``.

@@ -20,7 +20,7 @@ from gptsh.text import VisiblePieces, one_line, truncate_end
 
 
 class ReasoningStream:
-    """Writes reasoning to ``err`` as it arrives, on separate lines; nothing if that is None or fails.
+    """Writes reasoning to ``err`` on separate lines as it arrives; nothing if it is None or fails.
 
     ``shared``: the same terminal shows the answer.
     """

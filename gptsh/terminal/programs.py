@@ -96,7 +96,7 @@ _CANNOT_RUN = (126, 127)  # exit codes of a shell for a command that it cannot r
 
 
 def show_in_pager(lines: Callable[[], Iterable[str]]) -> None:
-    """Show lines in ``$PAGER``; write them to stdout if it cannot run. They are safe for a terminal.
+    """Show lines in ``$PAGER``, or on stdout if it cannot run. They are safe for a terminal.
 
     Raises Interrupted for a signal, but only after the pager, which has the terminal until then.
     """

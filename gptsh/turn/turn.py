@@ -243,9 +243,8 @@ class Turn:
                 if self._last_answer is not answer_before:  # a part of it has arrived, and is saved
                     raise
                 if self._planner.exclusions.learn(err, self._messages):
-                    prompt = self._planner.plan(
-                        self._messages
-                    )  # without the images that the server has refused
+                    # Without the images that the server has refused.
+                    prompt = self._planner.plan(self._messages)
                 else:
                     prompt = self._plan_fallback(err)
             except TooLong as err:

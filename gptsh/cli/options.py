@@ -10,6 +10,7 @@ from gptsh.errors import UsageError
 from gptsh.terminal.stdio import ENDS, FORMATS, OUTPUTS
 
 if TYPE_CHECKING:
+    from click.parser import _OptionParser
     from click.shell_completion import CompletionItem
     from click.types import OptionHelpExtra
 
@@ -732,6 +733,16 @@ def _refuse_blank(_ctx: click.Context, param: click.Parameter, value: object) ->
 
 class _Command(click.Command):
     """A click command whose help shows examples, then the options in their groups."""
+
+    def make_parser(self, ctx: click.Context) -> "_OptionParser":
+        """Return click's parser, which finds ``-m`` at once.
+
+        Click looks for every option among the long ones first. A short one that is not there costs
+        an exception with suggestions: 2 ms of each start.
+        """
+        parser = super().make_parser(ctx)
+        parser._long_opt.update(parser._short_opt)  # noqa: SLF001 (there is no public way)
+        return parser
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples and the introduction."""

@@ -56,64 +56,64 @@ class Replacement:
     def __init__(self, older: Sequence[Message], limit: int, *, has_current: bool) -> None:
         self.older = older
         self.free = limit - HEADING_TOKENS
-        self.questions = {index: number for number, index in enumerate(starts_of(older), 1)}
         self.lines: dict[int, str] = {}  # of the questions, and of the last answer
         self.summary = ""
         self._limit = limit
-        self._current = max(self.questions, default=None) if has_current else None
+        self._numbers = {index: number for number, index in enumerate(starts_of(older), 1)}
+        self._current = max(self._numbers, default=None) if has_current else None
         self._media: dict[int, list[Part]] = {}
         self._files = ""
 
     # ---- what goes in
 
-    def add_everything(self, summary: Summary | None) -> None:
+    def add_everything(self, summary: Summary) -> None:
         """Fill the message of ``summary``, which has no limit."""
-        self.add_words(self.questions)
-        self._add_media(self.questions)
+        for index in self._numbers:
+            self._add_words(index)
+            self._add_media(index)
         self._add_summary(summary)
 
     def fill(self, summary: Summary | None, answer_index: int | None) -> None:
         """Fill the message of ``minimal``, row by row as in the table above."""
-        earlier = [index for index in self.questions if index != self._current]
-        newest_first = earlier[::-1]
-        self._add_current()  # row 1
-        self._add_answer(answer_index)  # row 2
-        self._add_summary(summary)  # row 3
-        self.add_words([*earlier[:1], *newest_first[:-1]])  # row 4
-        self._add_media([index for index in newest_first if index in self.lines])  # row 5
-        self._add_files()  # row 6
-        self._add_ends([index for index in newest_first if index not in self.lines])  # row 7
+        newest_first = [index for index in reversed(self._numbers) if index != self._current]
+        first_question = newest_first[-1:]
 
-    def _add_current(self) -> None:
-        """Add the current question, even if it takes more than the limit; its media if they fit."""
-        if self._current is not None:
-            self._put(self._current, self._line_of(self._current))
-            self._add_media([self._current])
-
-    def _add_answer(self, index: int | None) -> None:
-        if index is not None:
+        if self._current is not None:  # row 1
+            self._add_line(self._current, self._line_of(self._current))
+            self._add_media(self._current)
+        if answer_index is not None:  # row 2
             max_tokens = min(self.free - 1, self._limit // _ANSWER_SHARE)
-            self._add_excerpt(index, text_of(self.older[index]), max_tokens)
+            self._add_excerpt(answer_index, text_of(self.older[answer_index]), max_tokens)
+        if summary:  # row 3
+            self._add_summary(summary)
+        for index in [*first_question, *newest_first[:-1]]:  # row 4
+            self._add_words(index)
+        for index in newest_first:  # row 5
+            if index in self.lines:
+                self._add_media(index)
+        self._add_files()  # row 6
+        omitted = [index for index in newest_first if index not in self.lines]
+        if omitted:  # row 7
+            self._add_excerpt(omitted[0], self._line_of(omitted[0]), self.free - 1)
 
-    def _add_summary(self, summary: Summary | None) -> None:
-        if summary and summary["text"] and self.free >= MIN_EXCERPT:
+    def _add_summary(self, summary: Summary) -> None:
+        if summary["text"] and self.free >= MIN_EXCERPT:
             self.summary = truncate_end(summary["text"], self.free)
             self.free -= count_text(self.summary)
 
-    def add_words(self, questions: Iterable[int]) -> None:
-        """Add the words of these questions, each if it fits."""
-        for index in questions:
-            line = self._line_of(index)
-            if count_text(line) < self.free:
-                self._put(index, line)
+    def _add_words(self, index: int) -> None:
+        """Add the words of a question if they fit."""
+        line = self._line_of(index)
+        if count_text(line) < self.free:
+            self._add_line(index, line)
 
-    def _add_media(self, questions: Iterable[int]) -> None:
-        for index in questions:
-            for part, _ in media_in(self.older[index]):
-                size = count_message(user_message(_MEDIA, [part]))
-                if size <= self.free:
-                    self._media.setdefault(index, []).append(part)
-                    self.free -= size
+    def _add_media(self, index: int) -> None:
+        """Add the media of a question, each if it fits."""
+        for part, _ in media_in(self.older[index]):
+            size = count_message(user_message(_MEDIA, [part]))
+            if size <= self.free:
+                self._media.setdefault(index, []).append(part)
+                self.free -= size
 
     def _add_files(self) -> None:
         """Add the files that tool calls worked on, as many of the newest as fit."""
@@ -126,19 +126,15 @@ class Replacement:
             self._files = line + self._files
         self.free -= count_text(self._files)
 
-    def _add_ends(self, omitted: Sequence[int]) -> None:
-        """Add both ends of the newest question that is omitted."""
-        if omitted:
-            self._add_excerpt(omitted[0], self._line_of(omitted[0]), self.free - 1)
-
     def _add_excerpt(self, index: int, text: str, max_tokens: int) -> None:
         """Add both ends of a text, unless that is hardly anything."""
         if max_tokens >= MIN_EXCERPT:
-            self._put(index, truncate_middle(text, max_tokens))
+            self._add_line(index, truncate_middle(text, max_tokens))
 
-    def _put(self, index: int, line: str) -> None:
+    def _add_line(self, index: int, line: str) -> None:
+        """Add a line, even if it takes more than what is free."""
         self.lines[index] = line
-        self.free -= count_text(line) + 1  # the end of the line
+        self.free -= _size_of_line(line)
 
     def _line_of(self, index: int) -> str:
         """Return the words of a question under its number, then the names of what was attached.
@@ -159,25 +155,26 @@ class Replacement:
             lines = words + names
         for part, media in media_in(message):
             lines.append(_media_name(part, media))
-        return f"{self.questions[index]}. " + "\n".join(line for line in lines if line)
+        return f"{self._numbers[index]}. " + "\n".join(line for line in lines if line)
+
+    # ---- sizes
+
+    def count_words(self) -> int:
+        """Return the tokens of a message that has the words of all questions and nothing else."""
+        sizes = [_size_of_line(self._line_of(index)) for index in self._numbers]
+        return HEADING_TOKENS + sum(sizes)
+
+    def count_lines(self, indexes: Iterable[int]) -> int:
+        """Return the tokens that the lines of these messages take."""
+        return sum(count_text(self.lines.get(index, "")) for index in indexes)
 
     # ---- result
 
-    @property
-    def used(self) -> int:
-        """The tokens of what was added, and of the headings."""
-        return self._limit - self.free
-
-    def count(self, indexes: Iterable[int]) -> int:
-        """Count the tokens that the lines of these messages take."""
-        return sum(count_text(self.lines.get(index, "")) for index in indexes)
-
-    @property
     def omitted(self) -> Omissions:
-        """What of the user's is not sent: numbers of questions, and names of media."""
+        """Return what of the user's is not sent: numbers of questions, and names of media."""
         questions = []
         names = []
-        for index, number in self.questions.items():
+        for index, number in self._numbers.items():
             if index not in self.lines:
                 questions.append(number)
             for part, media in media_in(self.older[index]):
@@ -185,15 +182,18 @@ class Replacement:
                     names.append(_media_name(part, media))
         return {"questions": questions, "media": names}
 
-    @property
     def messages(self) -> list[Message]:
-        """The replacement as a question; none if nothing is older, or if it has no tokens."""
-        if not self.older or (self._limit < HEADING_TOKENS and self._current is None):
+        """Return the replacement as a question.
+
+        None if there is nothing to replace, or no tokens for it.
+        """
+        has_room = self._limit >= HEADING_TOKENS or self._current is not None
+        if not self.older or not has_room:
             return []
         text = "\n\n".join([_BEGINNING, *self._sections()])
         parts: list[Part] = []
         for index in sorted(self._media):
-            heading = _MEDIA.format(number=self.questions[index])
+            heading = _MEDIA.format(number=self._numbers[index])
             for part in self._media[index]:
                 parts += [{"type": "text", "text": heading}, part]
         if not parts:
@@ -206,13 +206,13 @@ class Replacement:
         words = []
         answer = ""
         for index in sorted(self.lines):
-            if index in self.questions:
+            if index in self._numbers:
                 words.append(self.lines[index])
             else:
                 answer = self.lines[index]
         sections = []
-        if self.questions:
-            omitted = len(self.questions) - len(words)
+        if self._numbers:
+            omitted = len(self._numbers) - len(words)
             left_out = f" ({quantity(omitted, 'earlier question')} left out)" if omitted else ""
             sections.append("\n".join([_WORDS.format(left_out=left_out), *words]))
         if self.summary:
@@ -222,6 +222,10 @@ class Replacement:
         if self._files:
             sections.append(f"{_FILES}\n{self._files.rstrip()}")
         return sections
+
+
+def _size_of_line(line: str) -> int:
+    return count_text(line) + 1  # its end
 
 
 def _media_name(part: Part, media: Media) -> str:

@@ -475,9 +475,11 @@ class Estimator:
         Answers that parallel runs have saved before its question since were not sent with it.
         """
         messages = prompt.request.messages
+        if prompt.is_new or not self._uses_reports:
+            return 0, messages, self.texts
         compaction = prompt.compaction["id"] if prompt.compaction else None
         fixed_bytes = self._fixed_bytes
-        for report in self._reports(messages) if self._uses_reports else ():
+        for report in self._reports(messages):
             if report.origin != (compaction, fixed_bytes):
                 continue
             size, _ = sizes(messages[: report.position], upper_bound)

@@ -60,7 +60,9 @@ class Summarised(NamedTuple):
                 older.append(message)
 
         recent = messages[self.end :]
-        replacement = Replacement(older, UNLIMITED, has_current=not _has_question(recent))
+        # The next question must not change the words of the one that was current.
+        newest = recent[: self.kept] if self.kept else recent
+        replacement = Replacement(older, UNLIMITED, has_current=not _has_question(newest))
         replacement.add_everything(self.summary)
         summarized = _count_summarized(replacement, self.summary, messages)
         draft = draft._replace(strategy=SUMMARY, summarized=summarized)

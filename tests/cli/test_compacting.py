@@ -236,17 +236,20 @@ def test_an_image_of_the_question_stays_through_its_rounds_of_tools(
     assert "[The conversation continues:]" in sent
 
 
+@pytest.mark.parametrize(
+    ("turns", "result", "strategy"), [(60, LOG * 300, "minimal"), (70, LOG, "summary")]
+)
 def test_a_turn_of_many_rounds_begins_as_it_did_when_it_was_compacted(
-    home: Home, talker: Talker
+    home: Home, talker: Talker, turns: int, result: str, strategy: str
 ) -> None:
     """With both ends of its attached text, which no earlier question has."""
     configure(home, talker)
     asks = attached("Sum up", "a.txt", NUMBERED)
-    save(home, [*chat(60), asks, *(m for at in range(12) for m in tool_use(at, LOG * 300))])
+    save(home, [*chat(turns), asks, *(m for at in range(12) for m in tool_use(at, result))])
     assert home.run("-s", "0").code == 0
     record = compaction_of(home)
     assert home.run("-s", "0", "and then?").code == 0
-    assert record["strategy"] == "minimal"
+    assert record["strategy"] == strategy
     assert compaction_of(home) == record
     first, second = (json.dumps(body["messages"]) for body in requests_to(talker))
     assert second.startswith(first[:-1])

@@ -173,7 +173,7 @@ _DOCUMENT: Shape = {
     "context": {
         "compaction": {
             "id": str,
-            "at": str,
+            "at": _is_time,
             "strategy": str,
             "upto": str,
             "summary": str,
@@ -183,7 +183,7 @@ _DOCUMENT: Shape = {
             "room": int,
             "budget": int,
             "kept": int,
-            "ends": dict,
+            "ends": {_ANY_KEY: int},
             "omitted": dict,
         },
         "summaries": [

@@ -436,6 +436,28 @@ def test_a_compaction_counts_from_now_on_though_the_last_one_is_of_a_clock_ahead
     assert compaction_of(long_home)["at"] == "2999-01-01T00:00:00.001Z"
 
 
+def test_a_compaction_counts_from_now_on_though_the_last_one_has_no_valid_time(
+    long_home: Home, talker: Talker
+) -> None:
+    doc = long_home.doc()
+    doc["context"]["compaction"] = {"id": "k", "at": "yesterday", "strategy": "novel"}
+    long_home.files()[0].write_text(json.dumps(doc))
+    assert long_home.run("-s", "0", "and now?").code == 0
+    assert compaction_of(long_home)["strategy"] == "summary"
+
+
+def test_an_excerpt_whose_size_is_no_number_is_sent_whole(home: Home, talker: Talker) -> None:
+    configure(home, talker)
+    save(home, chat(200, words=60))
+    assert home.run("-s", "0", "and now?").code == 0
+    doc = home.doc()
+    record = doc["context"]["compaction"]
+    record["ends"] = {doc["messages"][-1]["id"]: "a lot"}
+    home.files()[0].write_text(json.dumps(doc))
+    assert home.run("-s", "0", "and then?").code == 0
+    assert compaction_of(home)["strategy"] == "minimal"
+
+
 def test_an_answer_that_came_in_among_those_that_a_summary_tells_is_sent(
     long_home: Home, talker: Talker
 ) -> None:

@@ -14,8 +14,9 @@ from gptsh import files
 from gptsh.config.agents import Agent
 from gptsh.config.settings import ContextRules
 from gptsh.content.answer import filtered_questions
+from gptsh.context.cuts import truncate_end, truncate_middle
 from gptsh.context.summaries import Lengths, SmallModel, dated_lines_of, in_tags, moment_of
-from gptsh.context.tokens import MINIMAL, SUMMARY, count_text, truncate_end, truncate_middle
+from gptsh.context.tokens import MINIMAL, SUMMARY, count_text
 from gptsh.core import document, locks, sessions, turns
 from gptsh.core.document import Document
 from gptsh.core.folders import exists, make_private, names_in, safe_name

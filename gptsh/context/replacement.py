@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from gptsh.content.attachments import Media, media_in, name_of
-from gptsh.context.sendable import pruned
-from gptsh.context.tokens import count_message, count_text, truncate_end, truncate_middle
+from gptsh.context.cuts import prune, truncate_end, truncate_middle
+from gptsh.context.tokens import count_message, count_text
 from gptsh.core.document_types import Omissions, Summary
 from gptsh.core.turns import starts_of
 from gptsh.jsonio import as_dict, parse_json
@@ -150,7 +150,7 @@ class Replacement:
             elif not part.get("memory"):  # which is in the system prompt
                 words.append(part["text"])
         if index == self._current or not words:
-            lines = [text_of(pruned(message))]
+            lines = [text_of(prune(message))]
         else:
             lines = words + names
         for part, media in media_in(message):

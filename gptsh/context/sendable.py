@@ -1,17 +1,14 @@
-"""Make messages valid for servers, and shorten long tool results and files in them."""
+"""Make messages valid for servers, and leave out what the model does not read."""
 
 import contextlib
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import count
-from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gptsh.content import attachments
 from gptsh.content.passages import one_text
-from gptsh.context.tokens import MARK, count_text, truncate_middle
 from gptsh.errors import UsageError
 from gptsh.jsonio import as_str, parse_json
 from gptsh.messages import (
@@ -260,19 +257,11 @@ def _readable(arguments: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-# ---- shorten
-#
-# Shorten long texts: what ``--truncate`` cuts, very long tool results, and old ones. The session
-# keeps them whole.
+# ---- messages as the model reads them
 
 _LINE = "[gptsh: {removed:,} of {whole:,} characters are left out here]\n"
-_LINE_TOKENS = 40
-_MIN_TOKENS = 64  # of a truncated text: a shorter excerpt is useless
 _LONGEST_RESULT = 200_000  # characters of a tool result
 _RESULT_END = 99_900  # characters of either end of a longer one
-
-
-# ---- messages as the model reads them
 
 
 def as_sent(
@@ -286,11 +275,11 @@ def as_sent(
     ``excluded`` kinds, which the model does not accept.
     """
     if message["role"] == "tool":
-        message = _map_parts(message, _without_middle)
+        message = map_parts(message, _without_middle)
     elif cuts and isinstance(message["content"], list):
         parts = list(message["content"])
         for index, start, stop in cuts:
-            parts[index] = _without(parts[index], start, stop)
+            parts[index] = without_range(parts[index], start, stop)
         message = {**message, "content": parts}
     return attachments.without_media(message, excluded)
 
@@ -300,10 +289,10 @@ def _without_middle(part: Part) -> Part:
     length = len(part["text"]) if is_text(part) else 0
     if length <= _LONGEST_RESULT:
         return part
-    return _without(part, _RESULT_END, length - _RESULT_END)
+    return without_range(part, _RESULT_END, length - _RESULT_END)
 
 
-def _without(part: Part, start: int, stop: int) -> Part:
+def without_range(part: Part, start: int, stop: int) -> Part:
     """The part with a line in place of the characters from ``start`` to ``stop`` of its text."""
     text = part["text"]
     before = text[:start]
@@ -313,7 +302,7 @@ def _without(part: Part, start: int, stop: int) -> Part:
     return {**part, "text": before + line + text[stop:]}
 
 
-def _map_parts(message: Message, change: Callable[[Part], Part]) -> Message:
+def map_parts(message: Message, change: Callable[[Part], Part]) -> Message:
     """Return the message with each part replaced by ``change(part)``."""
     content = message.get("content")
     if isinstance(content, list):
@@ -321,9 +310,6 @@ def _map_parts(message: Message, change: Callable[[Part], Part]) -> Message:
     if content:
         return {**message, "content": change({"type": "text", "text": content})["text"]}
     return message
-
-
-# ---- --truncate
 
 
 def attached_texts(message: Message) -> dict[int, Part]:
@@ -335,123 +321,3 @@ def attached_texts(message: Message) -> dict[int, Part]:
         if is_text(part) and "source" in part:
             texts[index] = part
     return texts
-
-
-class _Text(NamedTuple):
-    """A piped or attached text, and its size in tokens."""
-
-    size: int
-    message_id: str
-    part_index: int
-    text: str
-
-
-def truncate(messages: Sequence[Message], excess: int, end: str) -> "dict[str, Cuts] | None":
-    """Cut the largest piped and attached texts so that all of them take ``excess`` tokens less.
-
-    ``end`` is where text is left out: head, tail or middle. Return the cuts by message id; None if
-    hardly anything of a text would remain.
-    """
-    texts: list[_Text] = []
-    for message in messages:
-        for index, part in attached_texts(message).items():
-            text = part["text"]
-            texts.append(_Text(count_text(text), message["id"], part_index=index, text=text))
-    texts.sort(key=attrgetter("size"))
-    limit = _largest_size([text.size for text in texts], excess)
-    if not texts or limit < min(_MIN_TOKENS, texts[-1].size):
-        return None
-    cuts: dict[str, Cuts] = {}
-    for text in texts:
-        if text.size > limit:
-            start, stop = _cut(text, limit - _LINE_TOKENS, end)
-            earlier = cuts.get(text.message_id, ())
-            cuts[text.message_id] = [*earlier, [text.part_index, start, stop]]
-    return cuts
-
-
-def _largest_size(sizes: Sequence[int], excess: int) -> int:
-    """Return the size to which all larger texts are cut, so that they take ``excess`` tokens less.
-
-    ``sizes`` are in ascending order.
-    """
-    remaining = sum(sizes) - excess
-    limit = remaining
-    for rank, size in enumerate(sizes):
-        limit = remaining // (len(sizes) - rank)
-        if size > limit:
-            break
-        remaining -= size
-    return limit
-
-
-def _cut(attached: _Text, max_tokens: int, end: str) -> tuple[int, int]:
-    """Return where the text that is left out starts and stops, so that ``max_tokens`` remain."""
-    text = attached.text
-    length = len(text)
-    size = attached.size
-    while True:
-        length = min(length - 1, length * max_tokens // max(1, size))
-        before = {"head": 0, "tail": length, "middle": length // 2}[end]
-        after = length - before
-        start, stop = _at_lines(text, before, len(text) - after)
-        size = count_text(text[:start]) + count_text(text[stop:])
-        if size <= max_tokens:
-            return start, stop
-
-
-def _at_lines(text: str, start: int, stop: int) -> tuple[int, int]:
-    """Extend a cut to whole lines on each side.
-
-    That may cost half of the text that remains there.
-    """
-    if 0 < start < len(text):
-        line_end = text.rfind("\n", start // 2, start)
-        if line_end >= 0:
-            start = line_end + 1
-    if 0 < stop < len(text):
-        line_end = text.find("\n", stop - 1, stop + (len(text) - stop) // 2)
-        if line_end >= 0:
-            stop = line_end + 1
-    return start, stop
-
-
-# ---- older messages
-
-_END = 400  # characters of either end of an older text that are sent
-_SLACK = 400  # characters beyond both ends that are not worth cutting
-
-
-def pruned(message: Message) -> Message:
-    """Shorten an older tool result or attachment to both ends, in whole lines.
-
-    Media in a tool result becomes a line that names it.
-    """
-    return _map_parts(message, partial(_pruned_part, message["role"]))
-
-
-def _pruned_part(role: str, part: Part) -> Part:
-    """Return a part of a message of this role, shortened if it is a result or an attachment."""
-    if role == "tool" and attachments.media_of(part):
-        part = attachments.not_sent(part, "left out to save room")
-    is_pruned = role == "tool" or (role == "user" and "source" in part)
-    if not (is_pruned and is_text(part)) or len(part["text"]) <= 2 * _END + _SLACK:
-        return part
-    start, stop = _at_lines(part["text"], _END, len(part["text"]) - _END)
-    return _without(part, start, stop)
-
-
-def cut_text(message: Message, max_tokens: int) -> Message:
-    """Cut an answer or a tool result to both ends of its text.
-
-    What a provider wants back verbatim goes, since the text changes.
-    """
-    text = text_of(message)
-    shorter = truncate_middle(text, max_tokens) or MARK
-    if shorter == text:
-        return message
-    new: Message = {**message, "content": shorter}
-    new.pop("thinking", None)
-    new.pop("replay", None)
-    new.pop("order", None)
-    return new

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from gptsh.context.cuts import cut_text, prune
 from gptsh.context.replacement import HEADING_TOKENS, MIN_EXCERPT, UNLIMITED, Replacement
-from gptsh.context.sendable import cut_text, pruned
 from gptsh.context.summaries import latest, summary_of, uncovered
 from gptsh.context.tokens import ASKED, MINIMAL, PRUNED, SUMMARY, Prompt, count_message
 from gptsh.core.document_types import Compaction, ContextState, Summary
@@ -32,7 +32,7 @@ class Pruned(NamedTuple):
 
     def prompt(self, draft: Prompt, messages: Sequence[Message]) -> Prompt:
         """Return the prompt of these messages."""
-        sent = [*map(pruned, messages[: self.end]), *messages[self.end :]]
+        sent = [*map(prune, messages[: self.end]), *messages[self.end :]]
         return draft.with_messages(sent)._replace(strategy=PRUNED, included=len(sent))
 
     def fields(self) -> Compaction:
@@ -127,7 +127,7 @@ class Minimal(NamedTuple):
             if message["id"] in self.excerpts:
                 message = cut_text(message, self.excerpts[message["id"]])
             elif number <= last:
-                message = _pruned_result(message)
+                message = _prune_result(message)
             recent.append(message)
         return recent
 
@@ -139,7 +139,7 @@ class Minimal(NamedTuple):
         for index in reversed(range(1, end)):
             if not _can_split(messages, index):
                 continue
-            added = [*map(_pruned_result, messages[index:end])]
+            added = [*map(_prune_result, messages[index:end])]
             # What is sent as a message is no longer a line of the replacement.
             excess = _count(added) - replacement.count_lines(range(index, end)) - free
             if excess > 0:
@@ -163,7 +163,7 @@ def make_minimal(messages: Sequence[Message], state: ContextState, limit: int) -
     start = _start_of_newest(messages, goal, limit)
     if not start:
         return None
-    newest = [*map(_pruned_result, messages[start:])]
+    newest = [*map(_prune_result, messages[start:])]
     # The replacement of all others gets the tokens that they leave.
     found = latest(state, [message["id"] for message in messages[:start]])
     shortest = Minimal(
@@ -188,13 +188,13 @@ def _start_of_newest(messages: Sequence[Message], goal: int, limit: int) -> int:
     replacement then.
     """
     question_index = _question_index(messages)
-    question = pruned(messages[question_index])
+    question = prune(messages[question_index])
     free = min(goal // 2, limit - HEADING_TOKENS - count_message(question))
     start = 0
     end = len(messages)
     for index in reversed(range(max(1, question_index), end)):
         if _can_split(messages, index):
-            free -= _count(map(_pruned_result, messages[index:end]))
+            free -= _count(map(_prune_result, messages[index:end]))
             if free < 0 and start:
                 break
             start = index
@@ -365,9 +365,9 @@ def _is_verbatim(message: Message) -> bool:
     return message["role"] == "system" or starts_turn(message)
 
 
-def _pruned_result(message: Message) -> Message:
+def _prune_result(message: Message) -> Message:
     """Return a tool result shortened, any other message as it is."""
-    return pruned(message) if message["role"] == "tool" else message
+    return prune(message) if message["role"] == "tool" else message
 
 
 def _question_index(messages: Sequence[Message]) -> int:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from gptsh.content.answer import Answer, Ask, is_open
 from gptsh.content.attachments import name_of, part_label
 from gptsh.content.passages import one_text
-from gptsh.context.tokens import MARK, count_message, count_text, truncate_end, truncate_middle
+from gptsh.context.cuts import MARK, truncate_end, truncate_middle
+from gptsh.context.tokens import count_message, count_text
 from gptsh.errors import EmptyAnswer, TooLong
 from gptsh.messages import (
     Message,

@@ -37,12 +37,11 @@ if TYPE_CHECKING:
 
 # ---- tokens
 #
-# Count or estimate the tokens of a text, a message or media; cut a text to a number of tokens.
+# Count or estimate the tokens of a text, a message or media.
 #
 # No tokenizer makes more tokens than a text has bytes, so most runs need none. What that does not
 # prove small is counted with the vocabulary in litellm's package.
 
-MARK = "[…]"  # in place of omitted text
 FRAMING = 8  # tokens around a message, and around a tool call in it
 _CL100K = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # the file of cl100k_base in litellm's package
 # For other tokenizers: times the count of cl100k, plus tokens per digit.
@@ -112,42 +111,6 @@ def _encoding() -> "Encoding | None":
     import tiktoken
 
     return tiktoken.get_encoding("cl100k_base")
-
-
-def truncate_end(text: str, max_tokens: int) -> str:
-    """Cut the end of a text so that it takes ``max_tokens``; a mark shows where.
-
-    Return "" if not even the mark fits.
-    """
-    return _truncate(text, max_tokens, thirds_before=3)
-
-
-def truncate_middle(text: str, max_tokens: int) -> str:
-    """Cut the middle of a text so that it takes ``max_tokens``; a mark shows where.
-
-    Two thirds of what remains are its beginning. Return "" if not even the mark fits.
-    """
-    return _truncate(text, max_tokens, thirds_before=2)
-
-
-def _truncate(text: str, max_tokens: int, *, thirds_before: int) -> str:
-    """Cut a text so that so many thirds of what remains are before the mark."""
-    if upper_bound(text) <= max_tokens:
-        return text
-    shorter = text
-    length = len(text)
-    size = count_text(text)
-    while size > max_tokens:
-        if not length:
-            return ""
-        length = min(length - 1, length * max(0, max_tokens) // size)
-        before = thirds_before * length // 3
-        after = length - before
-        beginning = text[:before].rstrip()
-        end = text[len(text) - after :].lstrip()
-        shorter = f"{beginning} {MARK} {end}".strip()
-        size = count_text(shorter)
-    return shorter
 
 
 # ---- messages

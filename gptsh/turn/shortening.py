@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gptsh.context import sendable
+from gptsh.context.cuts import truncate
 from gptsh.context.tokens import Prompt
 from gptsh.core import snapshots, turns
 from gptsh.core.document import Document
@@ -144,7 +144,7 @@ class Truncation:
             return
         cuts = None
         if excess > 0:
-            cuts = sendable.truncate(texts_of, math.ceil(excess / self._scale), self._end)
+            cuts = truncate(texts_of, math.ceil(excess / self._scale), self._end)
         if must_reach and (cuts is None or self._plan(sent, {**others, **cuts}).tokens > limit):
             return
         self._session.doc["context"] = {**context, "cuts": {**others, **(cuts or {})}}

@@ -217,7 +217,7 @@ def count_tools(tools: Sequence[Tool]) -> int:
 # room       of the limit: what a text, a summary, or the block of older messages may take
 
 
-class Budget(NamedTuple):
+class TokenBudget(NamedTuple):
     """How many tokens a prompt may have; None: unknown."""
 
     window: int | None
@@ -253,7 +253,7 @@ class Prompt(NamedTuple):
     """
 
     request: Request
-    budget: Budget
+    budget: TokenBudget
     strategy: str = FULL
     tokens: int = 0
     at_most: int = 0
@@ -347,26 +347,26 @@ class Estimator:
     # ---- budget
 
     @property
-    def budget(self) -> Budget:
+    def budget(self) -> TokenBudget:
         """What fits now, without a tokenizer."""
         return self._budget(self._fixed_bytes // BYTES)
 
     @property
-    def counted_budget(self) -> Budget:
+    def counted_budget(self) -> TokenBudget:
         """What fits now, by the tokenizer."""
         return self._budget(round(self.scale * sum(map(count_text, self.texts))))
 
-    def _budget(self, fixed: int) -> Budget:
+    def _budget(self, fixed: int) -> TokenBudget:
         window = self.window
         reserve = self.max_tokens
         if window is None:
-            return Budget(window, _UNKNOWN_RESERVE if reserve is None else reserve, fixed)
+            return TokenBudget(window, _UNKNOWN_RESERVE if reserve is None else reserve, fixed)
         if reserve is None:
             reserve = int(self.rules.reserve * window)
         whole = max(0, window - reserve)
         limit = max(0, whole - fixed)
         threshold = int(self.rules.compact_at * limit)
-        return Budget(window, reserve, fixed, whole=whole, limit=limit, threshold=threshold)
+        return TokenBudget(window, reserve, fixed, whole=whole, limit=limit, threshold=threshold)
 
     @property
     def _fixed_bytes(self) -> int:

@@ -37,6 +37,8 @@ _ROLES: Mapping[str, Role] = {
     "model": "assistant",
     "ai": "assistant",
 }
+# Types of parts that are keys of an answer, or tool calls, with us.
+_MOVED = ("tool_use", "thinking", "redacted_thinking", "refusal")
 _SHARED = ("id", "parent", "timestamp", "source")  # that each tool result gets from its message
 # Keys that only the result of a shell has.
 _STREAMS = {"stdout", "stderr", "interrupted", "isImage", "exception"}
@@ -54,66 +56,77 @@ def normalize_message(message: Message) -> list[Message]:
     if is_usual and "function_call" not in message:
         return [message]
     role = _ROLES.get(old_role, "user")
-    result: Message = message if old_role == role else {**message, "role": role}
+    if old_role != role:
+        message = {**message, "role": role}
     if isinstance(content, list):
-        parts = list(map(_part, content))
-        result = {**result, "content": parts}
+        parts = [*map(_convert_part, content)]
+        message = {**message, "content": parts}
         if role == "user" and any(part.get("type") == "tool_result" for part in parts):
-            return _split_results(result)
+            return _split_results(message)
     if old_role == "function":
-        result = {**result, "tool_call_id": f"call_{result.get('name')}"}
-    return [_answer(result) if role == "assistant" else result]
+        message = {**message, "tool_call_id": f"call_{message.get('name')}"}
+    if role == "assistant":
+        message = _convert_answer(message)
+    return [message]
 
 
-def _part(part: Part) -> Part:
+def _convert_part(part: Part) -> Part:
     """Convert a text of the Responses API, or an image or document of Anthropic's API."""
     part_type = part.get("type")
     if part_type in ("input_text", "output_text"):
         return {**part, "type": "text"}
+    if part_type in ("image", "document"):
+        return _convert_media(part)
+    return part
+
+
+def _convert_media(part: Part) -> Part:
+    """Convert an image or document of Anthropic's API; return it unchanged without its data."""
     source = as_dict(part.get("source"))
     source_type = source.get("type")
     data = source.get("url" if source_type == "url" else "data")
-    if part_type not in ("image", "document") or not isinstance(data, str):
+    if not isinstance(data, str):
         return part
     title = as_str(part.get("title")) or None
     rest = {key: part[key] for key in part if key not in ("type", "source", "title")}
     if source_type == "text":
         return {**rest, **text_part(title or "document", data)}
-    media_type = "image/png" if part_type == "image" else PDF
-    media_type = str(source.get("media_type") or media_type)
+    is_image = part["type"] == "image"
+    default_type = "image/png" if is_image else PDF
+    media_type = str(source.get("media_type") or default_type)
     url = data
     if source_type == "base64":
         url = f"data:{media_type};base64,{data}"
-    if part_type == "image":
+    if is_image:  # also if its source names another type
         media_type = "image/"
     return {**rest, **url_part(media_type, url, title)}
 
 
-def _answer(message: Message) -> Message:
+def _convert_answer(message: Message) -> Message:
     """Move the calls, thinking and refusal of an answer from its content to their own keys."""
-    legacy = as_dict(as_dict(message).get("function_call"))
-    types = [part.get("type") for part in parts_of(message)]
-    moved = ("tool_use", "thinking", "redacted_thinking", "refusal")
-    if not legacy and not any(part_type in types for part_type in moved):
+    legacy_call = as_dict(as_dict(message).get("function_call"))
+    has_moved = any(part.get("type") in _MOVED for part in parts_of(message))
+    if not legacy_call and not has_moved:
         return message
     blocks: list[Block] = []
     refusal = message.get("refusal") or ""
     for kind, block in blocks_of(message):
-        match kind, block.get("type"):
-            case "text", "tool_use":
-                call = make_call(block.get("id"), block.get("name"), block.get("input"))
-                if "caller" in block:
-                    call["caller"] = block["caller"]
-                blocks.append(("tool_call", call))
-            case "text", "thinking" | "redacted_thinking":
-                blocks.append(("thinking", block))
-            case "text", "refusal":
-                refusal += str(block.get("refusal") or "")
-            case _:
-                blocks.append((kind, block))
-    if legacy and not message.get("tool_calls"):
-        call_id = f"call_{legacy.get('name')}"
-        blocks.append(("tool_call", {"id": call_id, "type": "function", "function": legacy}))
+        part_type = block.get("type") if kind == "text" else None
+        if part_type == "tool_use":
+            call = make_call(block.get("id"), block.get("name"), block.get("input"))
+            if "caller" in block:
+                call["caller"] = block["caller"]
+            blocks.append(("tool_call", call))
+        elif part_type in ("thinking", "redacted_thinking"):
+            blocks.append(("thinking", block))
+        elif part_type == "refusal":
+            refusal += str(block.get("refusal") or "")
+        else:
+            blocks.append((kind, block))
+    if legacy_call and not message.get("tool_calls"):
+        call_id = f"call_{legacy_call.get('name')}"
+        call = {"id": call_id, "type": "function", "function": legacy_call}
+        blocks.append(("tool_call", call))
     answer = with_blocks(message, blocks)
     as_dict(answer).pop("function_call", None)
     if refusal:
@@ -123,33 +136,40 @@ def _answer(message: Message) -> Message:
 
 def _split_results(message: Message) -> list[Message]:
     """Return the tool results in a user's message as separate messages, then the rest, if any."""
-    results: list[Message] = []
+    messages: list[Message] = []
     rest: list[Part] = []
     shared = {key: value for key, value in message.items() if key in _SHARED}
     for part in parts_of(message):
-        if part.get("type") != "tool_result":
-            rest.append(part)
-            continue
-        content = part.get("content")
-        if isinstance(content, list):
-            parts = [item if isinstance(item, dict) else _text(item) for item in content]
-            content = list(map(_part, parts))
+        if part.get("type") == "tool_result":
+            messages.append(cast("Message", {**shared, **_convert_result(part)}))
         else:
-            content = _text(content)["text"]
-        result: JsonObject = {**shared, "role": "tool", "content": content}
-        if isinstance(part.get("name"), str):
-            result["name"] = part["name"]
-        if isinstance(part.get("is_error"), bool):
-            result["is_error"] = part["is_error"]
-        if isinstance(part.get("tool_use_id"), str):
-            result["tool_call_id"] = part["tool_use_id"]
-        structured = part.get("tool_use_result")  # Claude Code and codelet write it
-        if isinstance(structured, dict) and structured.keys() & _STREAMS:
-            result["raw"] = structured
-        elif structured is not None:
-            result["raw"] = {"structured": structured}
-        results.append(cast("Message", result))
-    return [*results, {**message, "content": rest}] if rest else results
+            rest.append(part)
+    if rest:
+        messages.append({**message, "content": rest})
+    return messages
+
+
+def _convert_result(part: Part) -> JsonObject:
+    """Return the keys of a message for a tool result of Anthropic's API."""
+    content = part.get("content")
+    if isinstance(content, list):
+        parts = [item if isinstance(item, dict) else _text(item) for item in content]
+        content = [*map(_convert_part, parts)]
+    else:
+        content = _text(content)["text"]
+    result: JsonObject = {"role": "tool", "content": content}
+    if isinstance(part.get("name"), str):
+        result["name"] = part["name"]
+    if isinstance(part.get("is_error"), bool):
+        result["is_error"] = part["is_error"]
+    if isinstance(part.get("tool_use_id"), str):
+        result["tool_call_id"] = part["tool_use_id"]
+    structured = part.get("tool_use_result")  # Claude Code and codelet write it
+    if isinstance(structured, dict) and structured.keys() & _STREAMS:
+        result["raw"] = structured
+    elif structured is not None:
+        result["raw"] = {"structured": structured}
+    return result
 
 
 def _text(value: object) -> Part:
@@ -177,11 +197,10 @@ def question_content(message: Message, shapes: str) -> str | list[Part]:
         return text_of({**message, "content": parts})
     sent: list[Part] = []
     for part in parts:
-        if is_text(part):
-            part = {"type": "text", "text": labelled_text(part)}
-            if not part["text"]:
-                continue
-        sent.append(part)
+        if not is_text(part):
+            sent.append(part)
+        elif text := labelled_text(part):
+            sent.append({"type": "text", "text": text})
     return sent
 
 
@@ -219,25 +238,26 @@ def _api_part(part: Part, shapes: str) -> Part:
 
 def move_tool_media(messages: Iterable[Message]) -> list[Message]:
     """Move the media of tool results into a question after them: these are text only."""
-    result: list[Message] = []
-    media_parts: list[Part] = []
+    moved: list[Message] = []
+    waiting: list[Part] = []
     for message in messages:
         if message["role"] == "tool":
-            found = _labelled_media(message)
-            if found:
-                media_parts += found
+            media_parts = _labelled_media(message)
+            if media_parts:
+                waiting += media_parts
                 labels = map(part_label, parts_of(message))
                 message = {**message, "content": "\n".join(labels)}
-        elif media_parts:
-            if message["role"] == "user":  # before its own parts: roles must alternate
-                message = {**message, "content": [*media_parts, *parts_of(message)]}
-            else:
-                result.append({"role": "user", "content": media_parts})
-            media_parts = []
-        result.append(message)
-    if media_parts:
-        result.append({"role": "user", "content": media_parts})
-    return result
+        elif waiting and message["role"] == "user":
+            # Before its own parts: a question of its own would be one of two in a row.
+            message = {**message, "content": [*waiting, *parts_of(message)]}
+            waiting = []
+        elif waiting:
+            moved.append({"role": "user", "content": waiting})
+            waiting = []
+        moved.append(message)
+    if waiting:
+        moved.append({"role": "user", "content": waiting})
+    return moved
 
 
 def _labelled_media(message: Message) -> list[Part]:

@@ -1,8 +1,8 @@
 """Collect an answer while it arrives, split off its think tags, and judge its finish reason."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, cast
 
 from gptsh.errors import EmptyAnswer, GptshError, Incomplete
 from gptsh.jsonio import JsonObject
@@ -270,6 +270,15 @@ class TextBlock:
 #
 # One answer while it arrives: the events to show, and the message to save.
 
+
+class _GrowingText(NamedTuple):
+    """A text within ``replay`` whose pieces are not joined yet."""
+
+    holder: Part
+    key: str
+    pieces: list[str]
+
+
 # What each answer has, even if it is None.
 _SET = ("resolved_model", "request_id", "response_id", "finish_reason", "usage", "cost")
 
@@ -315,15 +324,17 @@ class Answer:
         self._surrogates: dict[str, _Surrogates] = {}  # of the reasoning, by field
         self._refusal: list[str] = []
         self._sources: dict[str, str] = {}  # titles, by URL
-        self._growing: dict[tuple[int, str], tuple[Part, list[str]]] = {}  # see ``extend_text``
+        self._growing: dict[tuple[int, str], _GrowingText] = {}  # by the id of the holder, and key
         self._reads_think_tags = reads_think_tags
         self._events: list[Event] = []
 
     def add_text(self, piece: str) -> None:
         """Add a piece of the answer."""
         if piece:
-            has_begun = self._blocks and isinstance(self._blocks[-1], TextBlock)
-            block = self._texts[-1] if has_begun else self.begin_text()
+            if self._blocks and isinstance(self._blocks[-1], TextBlock):
+                block = self._texts[-1]
+            else:
+                block = self.begin_text()
             self._show(*block.add(piece))
 
     def begin_text(self, phase: str = "") -> TextBlock:
@@ -395,8 +406,10 @@ class Answer:
 
         A string that grew with each piece would be copied each time.
         """
-        _, pieces = self._growing.setdefault((id(holder), key), (holder, [holder[key]]))
-        pieces.append(piece)
+        known = self._growing.setdefault(
+            (id(holder), key), _GrowingText(holder, key, pieces=[holder[key]])
+        )
+        known.pieces.append(piece)
 
     def finish(self, reason: str | None) -> None:
         """Mark the answer as complete; its usage may still arrive."""
@@ -440,16 +453,25 @@ class Answer:
         message = with_blocks({"role": "assistant", "content": None}, blocks)
         if "order" not in message:
             message["content"] = text_of(message)
-        for (_, key), (holder, pieces) in self._growing.items():
-            holder[key] = "".join(pieces)
+        for growing in self._growing.values():
+            growing.holder[growing.key] = "".join(growing.pieces)
+        fields = self._fields(reasoning, end_reason)
+        known = {}
+        for name, value in fields.items():
+            if value is not None or name in _SET:
+                known[name] = value
+        return cast("Message", {**message, **known})
+
+    def _fields(self, reasoning: Mapping[str, str], end_reason: str | None) -> JsonObject:
+        """Return what the message has beside its content; some values are None."""
         pages = [{"url": url, "title": title or None} for url, title in self._sources.items()]
-        fields = {
+        return {
             "refusal": "".join(self._refusal) or None,
             "replay": {**reasoning, **self.replay} or None,
             "sources": pages or None,
-            "resolved_model": self.resolved_model and self.mask(self.resolved_model),
-            "request_id": self.request_id and self.mask(self.request_id),
-            "response_id": self.response_id and self.mask(self.response_id),
+            "resolved_model": self._masked(self.resolved_model),
+            "request_id": self._masked(self.request_id),
+            "response_id": self._masked(self.response_id),
             "finish_reason": end_reason or self._real_finish_reason(),
             "prefix": self.prefix,
             "reasoning_refused": self.reasoning_refused or None,
@@ -458,11 +480,9 @@ class Answer:
             "cost": None,
             "duration_ms": round(1000 * (time.monotonic() - self._started)),
         }
-        known = {}
-        for name, value in fields.items():
-            if value is not None or name in _SET:
-                known[name] = value
-        return cast("Message", {**message, **known})
+
+    def _masked(self, value: str | None) -> str | None:
+        return self.mask(value) if value else value
 
     def _real_finish_reason(self) -> str | None:
         """Why the answer ended: some servers call it complete although it has used up its limit."""
@@ -470,9 +490,12 @@ class Answer:
         if not is_complete or self.stop_sequence or self.limit is None or self.usage is None:
             return self.finish_reason
         used = self.usage["completion"] or 0
-        visible = used - (self.usage["reasoning_tokens"] or 0)  # some limits are for the text alone
-        used_up = visible >= self.limit or self.limit <= used <= self.limit + 1
-        return "length" if used_up else self.finish_reason
+        reasoning = self.usage["reasoning_tokens"] or 0
+        # Some limits are for the text alone, without the reasoning.
+        has_long_text = used - reasoning >= self.limit
+        if has_long_text or self.limit <= used <= self.limit + 1:
+            return "length"
+        return self.finish_reason
 
     def _whole_blocks(self) -> tuple[list[Block], str]:
         """Return the blocks, without empty texts, and the thought in front of the first text."""

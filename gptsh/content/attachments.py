@@ -59,8 +59,9 @@ def detect_type(data: bytes | bytearray) -> str | None:
     has_nul = b"\0" in data
     is_utf8 = _is_utf8(head)
     is_odd = controls > _MAX_CONTROLS * len(head)
-    if has_nul:  # more than a third are NUL: letters of two bytes
-        is_odd = controls > 0 or not is_utf8 or b"\0\0" in data or 3 * head.count(0) > len(head)
+    if has_nul:
+        has_wide_letters = 3 * head.count(0) > len(head)  # of two bytes, of which one is NUL
+        is_odd = controls > 0 or not is_utf8 or b"\0\0" in data or has_wide_letters
     if is_utf8 and not is_odd and not (has_header and _PDF_END.search(tail)):
         return None
     # Text in an older encoding may begin like a file signature, but has no control characters.
@@ -133,16 +134,22 @@ class Media(NamedTuple):
         """Such as ``image/png, 34.1 kB``."""
         what = self.media_type or self.kind
         if self.data is not None:
-            size = (len(self.data) - self.data[-2:].count("=")) * 3 // 4
+            padding = self.data[-2:].count("=")
+            size = 3 * (len(self.data) - padding) // 4
             return f"{what}, {format_size(size)}"
-        return f"{what}, {self.url}" if self.url else what
+        if self.url:
+            return f"{what}, {self.url}"
+        return what
 
     @property
     def file_name(self) -> str:
         """The document's name without folders; a PDF, or one of unknown type, gets ``.pdf``."""
-        name = (self.title or "").rpartition("/")[2] or "document"
-        is_pdf = (self.media_type or PDF).lower() == PDF
-        return f"{name}.pdf" if is_pdf and not name.lower().endswith(".pdf") else name
+        _, _, name = (self.title or "").rpartition("/")
+        name = name or "document"
+        media_type = self.media_type or PDF
+        if media_type.lower() == PDF and not name.lower().endswith(".pdf"):
+            name += ".pdf"
+        return name
 
     def __str__(self) -> str:
         """Such as ``[image/png, 34.1 kB]``."""
@@ -194,9 +201,11 @@ def _media_at(url: str, kind: Kind, title: str | None) -> Media:
 def media_in(message: Message) -> Iterator[tuple[Part, Media]]:
     """Yield the parts of a message that are media, each with its media."""
     content = message.get("content")
-    for part in content if isinstance(content, list) else ():
-        if media := media_of(part):
-            yield part, media
+    if isinstance(content, list):
+        for part in content:
+            media = media_of(part)
+            if media:
+                yield part, media
 
 
 def name_of(part: Part) -> str | None:
@@ -233,18 +242,22 @@ def _part_or_text(part: Part, unsupported_kinds: Collection[Kind], *, of_tool: b
         return part
     if media.kind in unsupported_kinds:
         return not_sent(part, f"this model does not accept {NAMES[media.kind]}")
-    if media.data is None:
+    if media.data is None:  # the provider gets it from its URL
         return part
     # The provider may accept another document of the user; a tool result may contain anything.
     is_checked = of_tool or media.kind == "image"
     is_odd = is_checked and media.media_type is not None and media.media_type not in SENDABLE
-    return as_text(part, str(media)) if is_odd or not media.data else part
+    if is_odd or not media.data:
+        return as_text(part, str(media))
+    return part
 
 
 def not_sent(part: Part, why: str) -> Part:
     """Return the text that the model reads instead of a part, with the part's name."""
     media = media_of(part)
-    what = media.description if media else part.get("type") or "a part"
+    what = part.get("type") or "a part"
+    if media:
+        what = media.description
     return as_text(part, f"[gptsh: {what}, not sent: {why}]")
 
 

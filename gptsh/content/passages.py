@@ -106,7 +106,8 @@ def walk(message: Message) -> Iterator[Passage]:
             yield Passage("call", arguments, name=str(function.get("name") or ""), part=block)
         else:
             yield _content_passage(block)
-    if refusal := message.get("refusal"):
+    refusal = message.get("refusal")
+    if refusal:
         yield Passage("refusal", refusal)
 
 
@@ -115,12 +116,15 @@ def _content_passage(part: Part) -> Passage:
     name = name_of(part) or ""
     if not is_text(part):
         media = media_of(part)
-        return Passage("media", name=name, part=part, media=(media,) if media else ())
+        known = (media,) if media else ()
+        return Passage("media", name=name, part=part, media=known)
+    text = part["text"]
     if not name:
-        return Passage("words", part["text"], part=part)
-    stem, _, ending = name.rpartition(".")
-    language = ending if stem and ending not in ("txt", "log") else ""
-    return Passage("file", part["text"], name=name, part=part, language=language)
+        return Passage("words", text, part=part)
+    stem, _, language = name.rpartition(".")
+    if not stem or language in ("txt", "log"):  # a name that begins with its only dot has no ending
+        language = ""
+    return Passage("file", text, name=name, part=part, language=language)
 
 
 def passages(message: Message, *, indented: bool = True) -> list[Passage]:
@@ -135,7 +139,7 @@ def passages(message: Message, *, indented: bool = True) -> list[Passage]:
     if pages:
         found.append(Passage("pages", pages))
     if indented:
-        return [_indent(passage) if passage.kind == "call" else passage for passage in found]
+        found = [_indent(passage) for passage in found]
     return found
 
 
@@ -167,17 +171,25 @@ def _source_links(message: Message) -> str:
 
 def link_to(url: str, title: str) -> str:
     """Return a link to a page in Markdown, with its URL as the text if it has no title."""
-    label = escape_markdown((title or url).translate(_ROUND))
-    target = re.sub(r"[\s<>\\]", lambda mark: f"%{ord(mark[0]):02X}", url)
-    return f"[{label}](<{target}>)"
+    text = (title or url).translate(_ROUND)
+    target = re.sub(r"[\s<>\\]", _percent_encode, url)
+    return f"[{escape_markdown(text)}](<{target}>)"
 
 
-def _indent(call: Passage) -> Passage:
+def _percent_encode(match: re.Match[str]) -> str:
+    return f"%{ord(match[0]):02X}"
+
+
+def _indent(passage: Passage) -> Passage:
+    """Return a call with its arguments indented, any other passage as it is."""
+    if passage.kind != "call":
+        return passage
     try:
-        text = json.dumps(parse_json(call.text or ""), indent=2, ensure_ascii=False)
+        arguments = parse_json(passage.text or "")
+        text = json.dumps(arguments, indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):  # models write invalid JSON, too
-        return call
-    return call._replace(text=text, language="json")
+        return passage
+    return passage._replace(text=text, language="json")
 
 
 def one_text(message: Message) -> str:
@@ -218,7 +230,8 @@ def _join(passages: Iterable[Passage], separator: str, *, text_separator: str) -
 
 def question_gist(message: Message) -> str:
     """Return what a question is about: its typed words, else its text, else labels of its media."""
-    return typed_text(message) or " ".join(str(media) for _, media in media_in(message))
+    labels = [str(media) for _, media in media_in(message)]
+    return typed_text(message) or " ".join(labels)
 
 
 def question_preview(message: Message) -> str:
@@ -226,10 +239,14 @@ def question_preview(message: Message) -> str:
     words = question_gist(message)
     parts = text_parts_of(message)
     attached = [part for part in parts if "source" in part]
-    if not attached or len(attached) == len(parts) or message.get("input"):
+    # Without typed words, ``words`` are those of the attachment; a template has its own.
+    has_words = len(attached) < len(parts)
+    if not attached or not has_words or message.get("input"):
         return words
     first = attached[0]
-    about = first["text"] if first["source"] == "stdin" else first["source"]
+    about = first["source"]
+    if about == "stdin":  # which says less than its text
+        about = first["text"]
     return f"{shorten(words, _PREVIEW_WORDS)}: {shorten(about, LINE_WIDTH)}"
 
 
@@ -247,5 +264,7 @@ def speaker(message: Message) -> str:
 
 def partial_reason(message: Message) -> str:
     """Return why an answer is not complete, as it was recorded; empty if it is complete."""
-    finish = message.get("finish_reason") or ""
-    return "" if finish.lower() in COMPLETE_REASONS else shorten(finish, LINE_WIDTH)
+    reason = message.get("finish_reason") or ""
+    if reason.lower() in COMPLETE_REASONS:
+        return ""
+    return shorten(reason, LINE_WIDTH)

@@ -200,10 +200,9 @@ class Compactor:
         newest = latest(self._state, self._ids)
         if newest is None:
             return None
-        summary, last_index = newest
-        if self._active and self._active.summary_id == summary["id"]:
+        if self._active and self._active.summary_id == newest.summary["id"]:
             return None
-        return self._try_summary(last_index + 1, summary)
+        return self._try_summary(newest.last_index + 1, newest.summary)
 
     def _new_summary(self, length: int) -> _Candidate:
         """Use a new summary of about this length."""
@@ -212,8 +211,8 @@ class Compactor:
         if previous is None:
             summary = self._summarise(older, older, None, length)
         else:
-            fresh = uncovered(older, previous[0])
-            summary = self._summarise(older, fresh, previous[0]["text"], length)
+            fresh = uncovered(older, previous.summary)
+            summary = self._summarise(older, fresh, previous.summary["text"], length)
         return self._try_summary(self._end, summary)
 
     def _try_summary(self, end: int, summary: Summary) -> _Candidate:

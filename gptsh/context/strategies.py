@@ -171,7 +171,7 @@ def make_minimal(messages: Sequence[Message], state: ContextState, limit: int) -
         kept=len(messages) - start,
         size=_rest_of(goal, messages[:start], newest),
         last_id=messages[-1]["id"],
-        summary=found[0] if found else None,
+        summary=found.summary if found else None,
         excerpts={},
     )
     # As many more messages are sent as fit into what the replacement does not need.

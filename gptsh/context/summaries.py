@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.content.answer import Answer, Ask, is_open
@@ -15,7 +14,9 @@ from gptsh.context.cuts import MARK, truncate_end, truncate_middle
 from gptsh.context.tokens import count_message, count_text
 from gptsh.errors import EmptyAnswer, TooLong
 from gptsh.messages import (
+    Call,
     Message,
+    Part,
     Request,
     Usage,
     final_answer,
@@ -47,6 +48,14 @@ class Lengths(NamedTuple):
     answer: int = 1500
     rest: int = 200
 
+    def divided(self, divisor: int) -> "Lengths":
+        """Return lengths of which all are so many times smaller."""
+        return Lengths(
+            user=self.user // divisor,
+            answer=self.answer // divisor,
+            rest=self.rest // divisor,
+        )
+
 
 def in_tags(name: str, text: str) -> str:
     """Wrap a text in tags, with any such tag inside it defused."""
@@ -55,13 +64,20 @@ def in_tags(name: str, text: str) -> str:
 
 
 def lines_of(messages: Iterable[Message], lengths: Lengths) -> Iterator[str]:
-    """Each message as the small model reads it; empty for a message without content.
+    """Yield each message as the small model reads it; empty for a message without content.
 
     A text's own lines are indented, so that none can pass for a message.
     """
-    names: dict[str, str] = {}  # of tools, by the ids of their calls
+    tools: dict[str, str] = {}  # their names, by the ids of the calls
     for message in messages:
-        yield _line_of(message, names, lengths).replace("\n", "\n ")
+        if message["role"] == "tool":
+            tool = message.get("name") or tools.get(message.get("tool_call_id") or "")
+            line = _result_line(message, _name(tool), lengths)
+        else:
+            for call in message.get("tool_calls") or ():
+                tools[call["id"]] = _name(call["function"].get("name"))
+            line = _line_of(message, lengths)
+        yield line.replace("\n", "\n ")
 
 
 def dated_lines_of(messages: Sequence[Message], lengths: Lengths) -> Iterator[str]:
@@ -84,46 +100,59 @@ def moment_of(message: Message) -> datetime | None:
 
 
 def _without_middle(line: str, max_length: int) -> str:
-    """A line without its middle if it is long: two thirds are its beginning, one third its end."""
+    """Cut the middle of a long line: two thirds of the rest are its beginning, one third its end."""
     if len(line) <= max_length:
         return line
     end = max_length // 3
     return f"{line[: max_length - end]} {MARK} {line[len(line) - end :]}"
 
 
-def _line_of(message: Message, names: dict[str, str], lengths: Lengths) -> str:
-    """One message; empty without content. Adds its calls to ``names``, the tools by call id."""
-    if message["role"] == "tool":
-        tool = message.get("name") or names.get(message.get("tool_call_id") or "") or "unknown"
-        failed = " failed" if message.get("is_error") is True else ""
-        return f"[tool {_name(tool)}{failed}: {shorten(one_text(message), lengths.rest)}]"
+def _line_of(message: Message, lengths: Lengths) -> str:
+    """Return a message that is no tool result; empty without content."""
     words = []
     lines = []
     for part in parts_of(message):
         if is_text(part) and "source" not in part:
             words.append(part["text"])
         else:
-            name = name_of(part)
-            what = f"attached {_name(name)}" if name else "attached"
-            lines.append(f"[{what}: {shorten(part_label(part), lengths.rest)}]")
+            lines.append(_attachment_line(part, lengths))
     if message["role"] == "assistant":
-        text = _without_middle("".join(words).strip(), lengths.answer)
+        answer = "".join(words).strip()
+        text = _without_middle(answer, lengths.answer)
     else:
-        text = _without_middle(" ".join("\n\n".join(words).split()), lengths.user)
+        question = "\n\n".join(words)
+        text = _without_middle(" ".join(question.split()), lengths.user)
     lines = [text, message.get("refusal") or "", *lines]
     for call in message.get("tool_calls") or ():
-        arguments = call["function"].get("arguments")
-        if not isinstance(arguments, str):
-            arguments = json.dumps(arguments, ensure_ascii=False)
-        name = _name(call["function"].get("name"))
-        names[call["id"]] = name
-        lines.append(f"[call {name}: {shorten(arguments, lengths.rest)}]")
+        lines.append(_call_line(call, lengths))
     text = "\n".join(line for line in lines if line)
     return f"{message['role'].upper()}: {text}" if text else ""
 
 
+def _result_line(message: Message, tool: str, lengths: Lengths) -> str:
+    failed = " failed" if message.get("is_error") is True else ""
+    return f"[tool {tool}{failed}: {shorten(one_text(message), lengths.rest)}]"
+
+
+def _attachment_line(part: Part, lengths: Lengths) -> str:
+    name = name_of(part)
+    what = f"attached {_name(name)}" if name else "attached"
+    return f"[{what}: {shorten(part_label(part), lengths.rest)}]"
+
+
+def _call_line(call: Call, lengths: Lengths) -> str:
+    arguments = call["function"].get("arguments")
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    tool = _name(call["function"].get("name"))
+    return f"[call {tool}: {shorten(arguments, lengths.rest)}]"
+
+
 def _name(value: object) -> str:
-    return shorten(value, _NAME_WIDTH) if isinstance(value, str) and value else "unknown"
+    """Return the name of a tool or a file, shortened."""
+    if not isinstance(value, str) or not value:
+        return "unknown"
+    return shorten(value, _NAME_WIDTH)
 
 
 # ---- summaries
@@ -159,7 +188,7 @@ _MIN_ROOM = 64  # tokens
 
 
 class SmallModel:
-    """The small model.
+    """The small model: makes requests to it, and keeps count of them.
 
     ``calls`` counts its requests, ``spent`` lists their reported usage, ``price`` returns USD.
     ``window`` returns its window in tokens (None: unknown); ``learn`` receives a window that a
@@ -216,7 +245,9 @@ class SmallModel:
             if answer.usage:
                 self.spent.append(answer.usage)
         message = answer.message()
-        text = text_of(final_answer(message)).strip() if message else ""
+        text = ""
+        if message:
+            text = text_of(final_answer(message)).strip()
         if not text or is_open(text):
             raise EmptyAnswer(f"{self.model} answered nothing")
         return text
@@ -244,8 +275,10 @@ def summarise(
     message_room = room - min(limit, room // 2)
     if message_room < _MIN_ROOM:
         raise TooLong(f"the window of {small.window:,} tokens leaves no room to make a summary in")
-    so_far = truncate_end(previous or "", room - message_room if messages else room)
-    for chunk in _chunks(messages, min(message_room, _MAX_READ // calls), calls) or [""]:
+    summary_room = room - message_room if messages else room
+    so_far = truncate_end(previous or "", summary_room)
+    chunks = _chunks(messages, min(message_room, _MAX_READ // calls), calls)
+    for chunk in chunks or [""]:
         texts = []
         if so_far:
             texts.append(in_tags("summary", so_far))
@@ -263,8 +296,8 @@ def _chunks(messages: Sequence[Message], room: int, max_chunks: int) -> list[str
     the last chunks are used.
     """
     for divisor in (1, 2, 4, 8):
-        lengths = Lengths(*(length // divisor for length in Lengths()))
-        chunks = _fill_chunks(lines_of(messages, lengths), room)
+        lines = lines_of(messages, Lengths().divided(divisor))
+        chunks = _fill_chunks(lines, room)
         if len(chunks) <= max_chunks:
             break
     else:
@@ -312,35 +345,42 @@ def new_summary(messages: Sequence[Message], text: str, model: str) -> "Summary"
 
 
 def summary_of(context: "ContextState", summary_id: object) -> "Summary | None":
-    """The summary with this id, if it still has its text: of old ones only the cost is saved."""
+    """Return the summary with this id, if it has its text: of old ones only the cost is saved."""
     for summary in context["summaries"]:
         if summary["id"] == summary_id and summary.get("text"):
             return summary
     return None
 
 
-def latest(context: "ContextState", ids: Sequence[str]) -> "tuple[Summary, int] | None":
-    """The summary that reaches furthest into a session, the newest of several, and its last index.
+class LatestSummary(NamedTuple):
+    """The summary that reaches furthest into a session, and the index of its last message."""
+
+    summary: "Summary"
+    last_index: int
+
+
+def latest(context: "ContextState", ids: Sequence[str]) -> LatestSummary | None:
+    """Return the summary that reaches furthest into a session, the newest of several.
 
     ``ids`` are those of the session's messages. Summaries whose first or last message is not among
     them are ignored.
     """
-    positions: dict[str | None, int] = {
-        message_id: position for position, message_id in enumerate(ids)
-    }
-    found: list[tuple[int, str, Summary]] = []
+    indexes: dict[str | None, int] = {message_id: index for index, message_id in enumerate(ids)}
+    best = None
+    best_rank = (-1, "")
     for summary in context["summaries"]:
-        last = positions.get(summary.get("last"))
-        if summary.get("text") and last is not None and summary.get("first") in positions:
-            found.append((last, summary.get("created_at") or "", summary))
-    if not found:
-        return None
-    last, _, summary = max(found, key=itemgetter(0, 1))
-    return summary, last
+        index = indexes.get(summary.get("last"))
+        if not summary.get("text") or index is None or summary.get("first") not in indexes:
+            continue
+        rank = (index, summary.get("created_at") or "")
+        if rank > best_rank:
+            best = LatestSummary(summary, last_index=index)
+            best_rank = rank
+    return best
 
 
 def uncovered(messages: Sequence[Message], summary: "Summary") -> list[Message]:
-    """The messages that a summary does not cover: those after its last one, or of a later time.
+    """Return the messages that a summary does not cover: after its last one, or of a later time.
 
     A parallel run saves its answer after its own question, among older messages. If the summary's
     last message is not among ``messages``, the summary reaches beyond them.
@@ -349,5 +389,8 @@ def uncovered(messages: Sequence[Message], summary: "Summary") -> list[Message]:
     ids = [message["id"] for message in messages]
     last = summary.get("last")
     end = ids.index(last) + 1 if last in ids else len(ids)
-    later = [one for one in messages[:end] if until and (one.get("timestamp") or "") > until]
+    later = []
+    for message in messages[:end]:
+        if until and (message.get("timestamp") or "") > until:
+            later.append(message)
     return [*later, *messages[end:]]

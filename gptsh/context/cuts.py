@@ -1,6 +1,6 @@
 """Cut texts: to a number of tokens, for ``--truncate``, and in older messages."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
@@ -56,7 +56,7 @@ def _truncate(text: str, max_tokens: int, *, thirds_before: int) -> str:
 
 # ---- --truncate
 
-_LINE_TOKENS = 40
+_LINE_TOKENS = 40  # of the line in place of what is left out
 _MIN_TOKENS = 64  # of a truncated text: a shorter excerpt is useless
 
 
@@ -69,7 +69,7 @@ class _Text(NamedTuple):
     text: str
 
 
-def truncate(messages: Sequence[Message], excess: int, end: str) -> "dict[str, Cuts] | None":
+def truncate(messages: Sequence[Message], excess: int, end: str) -> "Mapping[str, Cuts] | None":
     """Cut the largest piped and attached texts so that all of them take ``excess`` tokens less.
 
     ``end`` is where text is left out: head, tail or middle. Return the cuts by message id; None if
@@ -79,17 +79,19 @@ def truncate(messages: Sequence[Message], excess: int, end: str) -> "dict[str, C
     for message in messages:
         for index, part in attached_texts(message).items():
             text = part["text"]
-            texts.append(_Text(count_text(text), message["id"], part_index=index, text=text))
-    texts.sort(key=attrgetter("size"))
-    limit = _largest_size([text.size for text in texts], excess)
-    if not texts or limit < min(_MIN_TOKENS, texts[-1].size):
+            size = count_text(text)
+            texts.append(_Text(size, message["id"], part_index=index, text=text))
+    if not texts:
         return None
-    cuts: dict[str, Cuts] = {}
-    for text in texts:
-        if text.size > limit:
-            start, stop = _cut(text, limit - _LINE_TOKENS, end)
-            earlier = cuts.get(text.message_id, ())
-            cuts[text.message_id] = [*earlier, [text.part_index, start, stop]]
+    texts.sort(key=attrgetter("size"))
+    limit = _largest_size([attached.size for attached in texts], excess)
+    if limit < min(_MIN_TOKENS, texts[-1].size):
+        return None
+    cuts: dict[str, list[list[int]]] = {}
+    for attached in texts:
+        if attached.size > limit:
+            start, stop = _cut(attached, limit - _LINE_TOKENS, end)
+            cuts.setdefault(attached.message_id, []).append([attached.part_index, start, stop])
     return cuts
 
 
@@ -115,7 +117,8 @@ def _cut(attached: _Text, max_tokens: int, end: str) -> tuple[int, int]:
     size = attached.size
     while True:
         length = min(length - 1, length * max_tokens // max(1, size))
-        before = {"head": 0, "tail": length, "middle": length // 2}[end]
+        lengths_before = {"head": 0, "tail": length, "middle": length // 2}
+        before = lengths_before[end]
         after = length - before
         start, stop = _at_lines(text, before, len(text) - after)
         size = count_text(text[:start]) + count_text(text[stop:])
@@ -157,10 +160,13 @@ def _prune_part(role: str, part: Part) -> Part:
     """Return a part of a message of this role, shortened if it is a result or an attachment."""
     if role == "tool" and attachments.media_of(part):
         part = attachments.not_sent(part, "left out to save room")
-    is_pruned = role == "tool" or (role == "user" and "source" in part)
-    if not (is_pruned and is_text(part)) or len(part["text"]) <= 2 * _END + _SLACK:
+    is_attached = role == "user" and "source" in part
+    if not is_text(part) or not (role == "tool" or is_attached):
         return part
-    start, stop = _at_lines(part["text"], _END, len(part["text"]) - _END)
+    text = part["text"]
+    if len(text) <= 2 * _END + _SLACK:
+        return part
+    start, stop = _at_lines(text, _END, len(text) - _END)
     return without_range(part, start, stop)
 
 

@@ -72,7 +72,7 @@ _PREVIOUS = "MEMORY.previous.md"
 _HISTORY = "HISTORY.md"
 _MAX_BYTES = {_MEMORY: 1_000_000, _HISTORY: 20_000_000}  # the log grows for years
 
-_LIMIT = 2000  # tokens of a memory in a prompt
+_MAX_TOKENS = 2000  # of a memory in a prompt
 _MARK_TOKENS = 30  # of the line below a memory that is sent only in part
 _ENTRY_TOKENS = 500  # of an answer, in addition to the memory
 _LONGEST_ENTRY = 2000  # characters
@@ -117,18 +117,22 @@ class RecordedTexts:
         Raises StoreError for what cannot be read.
         """
         messages = self._doc["messages"]
+        has_question = bool(messages) and starts_turn(messages[-1])
         for key in self._keys:
             if key == "memory":
                 text = read_memory(self._agent.name)
             else:
                 text = read_project_file(self._agent.project_file or "")
             known = ["", *self._noted(key).values()]
-            if messages and starts_turn(messages[-1]) and text != known[-1]:
-                context = self._doc["context"]
-                question_id = messages[-1]["id"]
-                texts = {**context["noted"].get(question_id, {}), key: text}
-                noted = {**context["noted"], question_id: texts}
-                self._doc["context"] = {**context, "noted": noted}
+            if has_question and text != known[-1]:
+                self._record(key, text, messages[-1]["id"])
+
+    def _record(self, key: "NotedKey", text: str, question_id: str) -> None:
+        """Record a text in a copy of the context, as what was read is never changed."""
+        context = self._doc["context"]
+        texts = {**context["noted"].get(question_id, {}), key: text}
+        noted = {**context["noted"], question_id: texts}
+        self._doc["context"] = {**context, "noted": noted}
 
     def move_up(self, record: "Compaction | None") -> None:
         """Put into the system prompt what is known where this compaction ends.
@@ -141,26 +145,25 @@ class RecordedTexts:
         if record and record.get("strategy") in (SUMMARY, MINIMAL) and record.get("upto") in ids:
             compacted = ids[: ids.index(record["upto"]) + 1]
         for key in self._keys:
-            noted = [*self._noted(key)]
-            older = [question_id for question_id in noted if question_id in compacted]
-            if noted:
-                self._at_start[key] = older[-1] if older else noted[0]
+            question_ids = [*self._noted(key)]
+            older = [question_id for question_id in question_ids if question_id in compacted]
+            if older:
+                self._at_start[key] = older[-1]
+            elif question_ids:
+                self._at_start[key] = question_ids[0]
 
     def in_system_prompt(self, system: str | None, window: int | None) -> str | None:
-        """Return the system prompt with its texts.
-
-        Of a long memory as much as the window has room for.
-        """
+        """Return the system prompt with its texts, of a long memory as much as the window allows."""
         texts = [system]
         for key in reversed(self._keys):
             text = self._noted(key).get(self._at_start.get(key, ""))
             if text and key == "memory":
-                text = f"{HEADING}\n\n{_limited(text, window)}"
+                text = f"{HEADING}\n\n{_cut_to_fit(text, window)}"
             texts.append(text)
         return "\n\n".join(text for text in texts if text) or system
 
     def in_questions(self, messages: Sequence[Message], window: int | None) -> list[Message]:
-        """The messages, each question with the texts noted with it that are sent nowhere else."""
+        """Return the messages, each question with its noted texts that are sent nowhere else."""
         parts: dict[str, list[Part]] = {}
         for key in self._keys:
             for question_id, text in self._noted(key).items():
@@ -168,7 +171,7 @@ class RecordedTexts:
                     continue
                 if key == "memory":
                     change = _CHANGED
-                    text = _limited(text, window)
+                    text = _cut_to_fit(text, window)
                 else:
                     change = _PROJECT_CHANGED.format(name=self._agent.project_file)
                 text = f"{change}\n\n{text or _NOTHING}"
@@ -183,7 +186,7 @@ class RecordedTexts:
         return sent
 
     def _noted(self, key: "NotedKey") -> dict[str, str]:
-        """The texts of one key by the ids of their questions, which had them in older files."""
+        """Return the texts of one key by the ids of their questions, which had them in old files."""
         noted = self._doc["context"]["noted"]
         texts = {}
         for message in self._doc["messages"]:
@@ -193,26 +196,29 @@ class RecordedTexts:
         return texts
 
 
-def _limited(text: str, window: int | None) -> str:
-    """Return a memory, or its beginning if it exceeds ``_LIMIT`` or a quarter of the window."""
-    limit = _limit(window)
-    if count_text(text) <= limit:
+def _cut_to_fit(text: str, window: int | None) -> str:
+    """Return a memory, or its beginning if it is longer than what this window has for it."""
+    max_tokens = _max_tokens(window)
+    if count_text(text) <= max_tokens:
         return text
-    beginning = truncate_end(text, limit - _MARK_TOKENS)
-    beginning = beginning.rpartition("\n")[0] or beginning
+    beginning = truncate_end(text, max_tokens - _MARK_TOKENS)
+    whole_lines, _, _ = beginning.rpartition("\n")
+    beginning = whole_lines or beginning
     return f"{beginning}\n[gptsh: this is the beginning of a memory of {len(text):,} characters]"
 
 
-def _limit(window: int | None) -> int:
-    """Maximum tokens of a memory in a prompt for this window."""
-    return _LIMIT if window is None else min(_LIMIT, window // 4)
+def _max_tokens(window: int | None) -> int:
+    """Return the most tokens of a memory in a prompt for this window."""
+    if window is None:
+        return _MAX_TOKENS
+    return min(_MAX_TOKENS, window // 4)
 
 
 # ---- messages to consolidate
 
 
 def pending_messages(doc: Document) -> list[Message]:
-    """The messages that are missing in the memory: all after the position that it has reached.
+    """Return the messages that the memory lacks: all after the position that it has reached.
 
     None of an imported session that was not used here. The turns without an answer, and those that
     a filter ended, do not count.
@@ -220,8 +226,7 @@ def pending_messages(doc: Document) -> list[Message]:
     messages = doc["messages"]
     if all(map(turns.is_imported, messages)):
         return []
-    numbers = {message["id"]: number for number, message in enumerate(messages, 1)}
-    start = numbers.get(doc["context"]["consolidated"] or "", 0)
+    start = turns.count_up_to(messages, doc["context"]["consolidated"])
     answered = messages[start : turns.question_index(messages)]
     return turns.without_turns(answered, filtered_questions(messages))
 
@@ -229,16 +234,18 @@ def pending_messages(doc: Document) -> list[Message]:
 def due_messages(doc: Document, rules: ContextRules) -> list[Message]:
     """Return the messages to consolidate after a turn: all but the latest.
 
-    That is once more than ``memory_window`` are pending. After a failure they are due again when
+    None unless more than ``memory_window`` are pending. After a failure they are due again when
     ``keep_messages`` more are pending.
     """
     pending = pending_messages(doc)
-    keep = max(1, rules.keep_messages)
     excess = len(pending) - rules.memory_window
+    if excess <= 0:
+        return []
     last_turn = len(doc["messages"]) - max(turns.starts_of(doc["messages"]), default=0)
-    before = excess - last_turn
-    has_failed = before > 0  # or it would have been consolidated then
-    if excess <= 0 or (has_failed and excess // keep == before // keep):
+    earlier_excess = excess - last_turn
+    has_failed = earlier_excess > 0  # or they would have been consolidated then
+    step = max(1, rules.keep_messages)
+    if has_failed and excess // step == earlier_excess // step:
         return []
     return pending[: max(1, len(pending) - rules.keep_messages)]
 
@@ -286,10 +293,15 @@ def consolidate(
 
 
 def _request(small: SmallModel, memory: str, conversation: str) -> Request:
-    limit = _limit(small.window)
-    system = SYSTEM.format(words=int(_WORDS_PER_TOKEN * limit))
-    material = f"{in_tags('memory', memory)}\n\n{in_tags('conversation', conversation)}"
-    return small.request(system, material, limit + _ENTRY_TOKENS)
+    """Return the request for a log entry and a new memory."""
+    max_tokens = _max_tokens(small.window)
+    words = int(_WORDS_PER_TOKEN * max_tokens)
+    material = [in_tags("memory", memory), in_tags("conversation", conversation)]
+    return small.request(
+        SYSTEM.format(words=words),
+        "\n\n".join(material),
+        max_tokens + _ENTRY_TOKENS,
+    )
 
 
 def _next_piece(
@@ -325,7 +337,10 @@ def _complete(
     memory: str,
     conversation: str,
 ) -> tuple[str, str]:
-    """Request the log entry and the new memory. The cost is saved even if the reply is useless."""
+    """Request the log entry and the new memory, and save the cost even if the reply is useless.
+
+    Raises as ``consolidate``.
+    """
     try:
         reply = small.complete(_request(small, memory, conversation))
     finally:

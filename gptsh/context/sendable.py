@@ -40,7 +40,10 @@ _NO_RESULT = "error: this tool call was interrupted and has no result"
 
 
 def make_sendable(messages: Iterable[Message]) -> list[Message]:
-    """The messages of a session (see ``as_sent``) without empty answers, which servers refuse."""
+    """Return the messages of a session without empty answers, which servers refuse.
+
+    The messages come from ``as_sent``.
+    """
     sendable = []
     for message in messages:
         if message["role"] != "assistant" or not is_empty(message):
@@ -64,8 +67,10 @@ def build_messages(
         raise UsageError("the prompt is blank", "give words or pipe text in")
     texts = [text_of(message) for message in messages if message["role"] == "system"]
     texts.append(system or "")
-    text = "\n\n".join(dict.fromkeys(text for text in texts if text))
-    return [{"role": "system", "content": text}, *prompt] if text else prompt
+    different_texts = dict.fromkeys(text for text in texts if text)
+    if not different_texts:
+        return prompt
+    return [{"role": "system", "content": "\n\n".join(different_texts)}, *prompt]
 
 
 # ---- roles, calls and their results
@@ -135,8 +140,8 @@ def pair_calls(
     free_ids = _free_ids(used_ids)
     paired: list[Message] = []
     for index, message in enumerate(messages):
-        calls = message.get("tool_calls") if message["role"] == "assistant" else None
-        if not calls:
+        calls = message.get("tool_calls")
+        if message["role"] != "assistant" or not calls:
             if message["role"] != "tool":
                 paired.append(message)
             continue
@@ -155,11 +160,13 @@ def pair_calls(
             used_ids.add(new_id)
             new_ids[old_id] = new_id
             new_calls.append(_valid_call(call, new_id, readable=readable))
-            result: Message = {"role": "tool", "content": _NO_RESULT, "is_error": True}
-            known = results.get((index, old_id))
-            if known:
-                # Of several results for one call the last is current.
-                result = known.pop(0 if ids.count(old_id) > 1 else -1)
+            found = results.get((index, old_id))
+            if not found:
+                result: Message = {"role": "tool", "content": _NO_RESULT, "is_error": True}
+            elif ids.count(old_id) > 1:  # calls of the same id: their results are in order
+                result = found.pop(0)
+            else:  # of several results for one call the last is current
+                result = found[-1]
             content = result.get("content") or ""
             answers.append({**result, "tool_call_id": new_id, "content": content})
         paired.append(_with_calls(message, new_calls, new_ids))
@@ -224,32 +231,28 @@ def _with_new_id(item: object, new_ids: Mapping[str, str]) -> object:
     """Return an item with the new id of its call; unchanged if it is not the item of a call."""
     if not isinstance(item, dict):
         return item
-    old = item.get("id")
-    return {**item, "id": new_ids[old]} if isinstance(old, str) and old in new_ids else item
+    old_id = item.get("id")
+    if not isinstance(old_id, str) or old_id not in new_ids:
+        return item
+    return {**item, "id": new_ids[old_id]}
 
 
 def _valid_call(call: Call, call_id: str, *, readable: bool) -> Call:
-    """The call with this id, a type, a name that servers accept, and its arguments as text."""
-    name = as_str(call["function"].get("name"))
-    name = re.sub("[^a-zA-Z0-9_-]", "_", name)[:_LONGEST_NAME]
-    arguments = call["function"].get("arguments")
+    """Return the call with this id, a type, a name that servers accept, and arguments as text."""
+    old = call["function"]
+    name = re.sub("[^a-zA-Z0-9_-]", "_", as_str(old.get("name")))[:_LONGEST_NAME]
+    arguments = old.get("arguments")
     if readable or not isinstance(arguments, str):
         arguments = _readable(arguments)
-    return {
-        **call,
-        "id": call_id,
-        "type": "function",
-        "function": {**call["function"], "name": name or _UNNAMED, "arguments": arguments},
-    }
+    function = {**old, "name": name or _UNNAMED, "arguments": arguments}
+    return {**call, "id": call_id, "type": "function", "function": function}
 
 
 def _readable(arguments: object) -> str:
-    """Arguments as the text of a JSON object, which is all that servers accept."""
-    if arguments is None:
+    """Return arguments as the text of a JSON object, which is all that servers accept."""
+    if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
         return "{}"
     if isinstance(arguments, str):
-        if not arguments.strip():
-            return "{}"
         with contextlib.suppress(ValueError, RecursionError):
             if isinstance(parse_json(arguments), dict):
                 return arguments
@@ -293,7 +296,7 @@ def _without_middle(part: Part) -> Part:
 
 
 def without_range(part: Part, start: int, stop: int) -> Part:
-    """The part with a line in place of the characters from ``start`` to ``stop`` of its text."""
+    """Return the part with a line in place of its text from ``start`` to ``stop``."""
     text = part["text"]
     before = text[:start]
     if before and not before.endswith("\n"):
@@ -308,7 +311,8 @@ def map_parts(message: Message, change: Callable[[Part], Part]) -> Message:
     if isinstance(content, list):
         return {**message, "content": [*map(change, content)]}
     if content:
-        return {**message, "content": change({"type": "text", "text": content})["text"]}
+        part = change({"type": "text", "text": content})
+        return {**message, "content": part["text"]}
     return message
 
 

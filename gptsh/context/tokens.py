@@ -123,10 +123,12 @@ def count_message(message: Message) -> int:
 
 def sizes(messages: Iterable[Message], count: Callable[[str], int]) -> tuple[int, int]:
     """Return the tokens of the messages' texts, by ``count``, and those of their media."""
-    texts = media = 0
+    texts = 0
+    media = 0
     for message in messages:
         parts = parts_of(message)
-        texts += FRAMING * (1 + len(message.get("tool_calls") or ()) + len(parts))
+        calls = message.get("tool_calls") or ()
+        texts += FRAMING * (1 + len(calls) + len(parts))
         texts += sum(map(count, texts_of(message)))
         for part in parts:
             attachment = media_of(part)
@@ -136,7 +138,7 @@ def sizes(messages: Iterable[Message], count: Callable[[str], int]) -> tuple[int
 
 
 def texts_of(message: Message) -> Iterator[str]:
-    """Every text that is sent with a message."""
+    """Yield every text that is sent with a message."""
     for part in parts_of(message):
         if is_text(part):
             yield labelled_text(part)
@@ -157,7 +159,7 @@ def texts_of(message: Message) -> Iterator[str]:
 
 
 def _replayed(message: Message) -> Iterator[object]:
-    """The reasoning that may be sent back: signed blocks, and what each API wants of ``replay``."""
+    """Yield the reasoning that may be sent back: signed blocks, and what APIs want of ``replay``."""
     for block in as_dicts(message.get("thinking")):
         if block.get("signature") or block.get("type") != "thinking":
             yield block.get("thinking", block.get("data"))
@@ -186,7 +188,7 @@ def count_media(media: Media) -> int:
     Providers differ threefold.
     """
     rate = _MEDIA_RATES.get(media.kind)
-    size = 3 * len(media.data) // 4 if isinstance(media.data, str) else 0  # of base64
+    size = 3 * len(media.data or "") // 4  # of base64
     if rate is None or not size:
         return _IMAGE_TOKENS
     return math.ceil(size / rate.bytes) * rate.tokens
@@ -200,8 +202,11 @@ def estimate(messages: Sequence[Message]) -> int:
 
 def count_tools(tools: Sequence[Tool]) -> int:
     """Count the tokens of tool definitions as sent, erring high."""
-    texts = [json.dumps(tool._asdict(), ensure_ascii=False) for tool in tools]
-    return sum(FRAMING + count_text(text) for text in texts)
+    total = 0
+    for tool in tools:
+        text = json.dumps(tool._asdict(), ensure_ascii=False)
+        total += FRAMING + count_text(text)
+    return total
 
 
 # ---- budget
@@ -315,6 +320,14 @@ class _Report(NamedTuple):
     origin: tuple[str | None, int]
 
 
+class _Coverage(NamedTuple):
+    """The tokens of a prompt that a report covers, and the messages and texts it does not."""
+
+    tokens: int
+    new_messages: Sequence[Message]
+    new_texts: Sequence[str]
+
+
 class Estimator:
     """Estimates the prompts of one session for one ``model``; the owner of their budget.
 
@@ -357,10 +370,13 @@ class Estimator:
         return self._budget(round(self.scale * sum(map(count_text, self.texts))))
 
     def _budget(self, fixed: int) -> TokenBudget:
+        """Return what fits beside so many ``fixed`` tokens."""
         window = self.window
         reserve = self.max_tokens
         if window is None:
-            return TokenBudget(window, _UNKNOWN_RESERVE if reserve is None else reserve, fixed)
+            if reserve is None:
+                reserve = _UNKNOWN_RESERVE
+            return TokenBudget(window, reserve, fixed)
         if reserve is None:
             reserve = int(self.rules.reserve * window)
         whole = max(0, window - reserve)
@@ -399,63 +415,66 @@ class Estimator:
 
         It is small below the threshold, and for Ollama below its smallest window.
         """
-        reported, messages, texts = self._unreported(prompt)
-        size, media = sizes(messages, upper_bound)
-        size += sum(map(upper_bound, texts))
-        at_most = reported + size + media
+        known = self._coverage(prompt)
+        size, media = sizes(known.new_messages, upper_bound)
+        size += sum(map(upper_bound, known.new_texts))
+        at_most = known.tokens + size + media
         budget = self.budget
-        fits = budget.threshold is None or at_most <= budget.threshold
+        is_small = budget.threshold is None or at_most <= budget.threshold
         if self._is_ollama and at_most > _OLLAMA_MIN_WINDOW:
-            fits = False
-        if not (fits and self._trusts_bytes):
+            is_small = False
+        if not (is_small and self._trusts_bytes):
             return self.counted(prompt)
         return prompt._replace(
             budget=budget,
-            tokens=reported + size // BYTES + media,
+            tokens=known.tokens + size // BYTES + media,
             at_most=at_most,
-            reported=reported,
+            reported=known.tokens,
             fixed_bytes=self._fixed_bytes,
         )
 
     def counted(self, prompt: Prompt) -> Prompt:
         """Return the prompt with its size, counted with the tokenizer."""
-        reported, messages, texts = self._unreported(prompt)
-        counted = sum(map(count_message, messages)) + sum(map(count_text, texts))
-        tokens = reported + round(self.scale * counted)
+        known = self._coverage(prompt)
+        counted = sum(map(count_message, known.new_messages))
+        counted += sum(map(count_text, known.new_texts))
+        tokens = known.tokens + round(self.scale * counted)
         return prompt._replace(
             budget=self.counted_budget,
             tokens=tokens,
-            at_most=max(tokens, reported + counted),
-            reported=reported,
+            at_most=max(tokens, known.tokens + counted),
+            reported=known.tokens,
             fixed_bytes=self._fixed_bytes,
         )
 
     # ---- reports
 
-    def _unreported(self, prompt: Prompt) -> tuple[int, Sequence[Message], Sequence[str]]:
-        """Return the tokens that the newest report covers, and the messages and texts it does not.
-
-        Answers that parallel runs have saved before its question since were not sent with it.
-        """
+    def _coverage(self, prompt: Prompt) -> _Coverage:
+        """Return what the newest report covers of a prompt; nothing of a new compaction."""
         messages = prompt.request.messages
+        nothing = _Coverage(0, messages, new_texts=self.texts)
         if prompt.is_new or not self._uses_reports:
-            return 0, messages, self.texts
-        compaction = prompt.compaction["id"] if prompt.compaction else None
+            return nothing
+        compaction_id = prompt.compaction["id"] if prompt.compaction else None
         fixed_bytes = self._fixed_bytes
         for report in self._reports(messages):
-            if report.origin != (compaction, fixed_bytes):
+            if report.origin != (compaction_id, fixed_bytes):
                 continue
             size, _ = sizes(messages[: report.position], upper_bound)
             if (size + fixed_bytes) / MAX_BYTES > report.tokens:
-                break  # the report is not of these messages
-            start = max(starts_of(messages[: report.position]), default=0)
-            asked_at = messages[start].get("timestamp") or ""
-            late = [one for one in messages[:start] if (one.get("timestamp") or "") > asked_at]
-            return report.tokens, [*late, *messages[report.position :]], ()
-        return 0, messages, self.texts
+                return nothing  # the report is not of these messages
+            question_index = max(starts_of(messages[: report.position]), default=0)
+            asked_at = messages[question_index].get("timestamp") or ""
+            # Answers that parallel runs have saved before its question since were not sent with it.
+            late = []
+            for message in messages[:question_index]:
+                if (message.get("timestamp") or "") > asked_at:
+                    late.append(message)
+            return _Coverage(report.tokens, [*late, *messages[report.position :]], new_texts=())
+        return nothing
 
     def _reported_ratio(self) -> float | None:
-        """The tokens that the model reports for each that gptsh counts; None if nothing tells.
+        """Return the model's tokens for each that gptsh counts; None if no report tells.
 
         Between two prompts that begin alike only known messages were added: the difference is what
         those take. Else it is a whole prompt, if that was not compacted.
@@ -483,14 +502,17 @@ class Estimator:
             is_own = is_answer_of(answer, self._provider, self._model)
             if not is_own or answer.get("server_truncated"):
                 continue
-            tokens = token_count(as_dict(answer.get("usage")).get("prompt"))
+            usage = as_dict(answer.get("usage"))
+            tokens = token_count(usage.get("prompt"))
             if tokens and tokens < _ABSURD:
                 origin = (answer.get("compaction"), answer.get("prefix_bytes") or 0)
                 yield _Report(index, tokens, origin=origin)
 
 
 def _plausible_ratio(reported: int, messages: Sequence[Message], fixed: int) -> float | None:
-    """The tokens reported for each counted of these messages and ``fixed`` others; None if unclear.
+    """Return the tokens reported for each that is counted; None if that is unclear.
+
+    Counted are the messages, and ``fixed`` tokens of other texts.
 
     Media tell nothing: their tokens are a guess.
     """
@@ -510,7 +532,9 @@ def was_truncated(reported_tokens: int, prompt: Prompt) -> bool:
         return False
     if prompt.reported:
         return reported_tokens < _MIN_SHARE_REPORTED * prompt.reported
-    texts = [text for message in prompt.request.messages for text in texts_of(message)]
+    texts: list[str] = []
+    for message in prompt.request.messages:
+        texts += texts_of(message)
     if reported_tokens > sum(map(upper_bound, texts)) / BYTES:
         return False
     return reported_tokens < _MIN_SHARE_COUNTED * sum(map(count_text, texts))

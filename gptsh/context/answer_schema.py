@@ -44,10 +44,10 @@ class AnswerSchema:
         self.schema = _read_schema(text_or_path)
         with _as_usage_error("--schema: not a JSON Schema"):
             latest = validators.Draft202012Validator
-            kind = validators.validator_for(self.schema, default=latest)
-            kind.check_schema(self.schema)
-            self._validator = kind(self.schema, registry=REGISTRY)
-            specification = specification_with(kind.META_SCHEMA["$schema"])
+            validator = validators.validator_for(self.schema, default=latest)
+            validator.check_schema(self.schema)
+            self._validator = validator(self.schema, registry=REGISTRY)
+            specification = specification_with(validator.META_SCHEMA["$schema"])
             dangling = _find_dangling(self.schema, specification, REGISTRY)
         if dangling:
             problem = f"--schema: not a JSON Schema: $ref {dangling} leads nowhere"
@@ -64,14 +64,15 @@ class AnswerSchema:
             return [f"not JSON: {err}"]
         with _as_usage_error("--schema: the answer cannot be checked against it"):
             try:
-                errors = list(islice(self._validator.iter_errors(value), _MAX_FAULTS))
+                errors = [*islice(self._validator.iter_errors(value), _MAX_FAULTS)]
             except ArithmeticError as err:
                 return [f"a number in it cannot be checked: {err}"]
         return [shorten(f"{fault.json_path}: {fault.message}", _FAULT_WIDTH) for fault in errors]
 
     def repair(self, faults: list[str]) -> str:
         """Return the message that asks the model to correct these faults."""
-        return _REPAIR.format(faults="\n".join(f"- {fault}" for fault in faults))
+        lines = [f"- {fault}" for fault in faults]
+        return _REPAIR.format(faults="\n".join(lines))
 
 
 @contextlib.contextmanager
@@ -164,9 +165,12 @@ def schema_of(hint: Any) -> JsonObject:
     name = schema.pop("$ref", "").removeprefix(_REF)
     if name:  # some providers want an object at the top, and no reference
         schema = definitions[name]
-        if _REF + name not in json.dumps(definitions):
+        is_recursive = _REF + name in json.dumps(definitions)
+        if not is_recursive:
             del definitions[name]
-    return {**schema, "$defs": definitions} if definitions else schema
+    if definitions:
+        return {**schema, "$defs": definitions}
+    return schema
 
 
 def _schema_of(hint: Any, definitions: JsonObject) -> JsonObject:
@@ -203,15 +207,15 @@ def _schema_of(hint: Any, definitions: JsonObject) -> JsonObject:
     return {**_TYPES[hint]}
 
 
-def _schema_of_fields(kind: type, definitions: JsonObject) -> JsonObject:
+def _schema_of_fields(dataclass: type, definitions: JsonObject) -> JsonObject:
     """Return the schema of a dataclass; fields without a default are required."""
     from dataclasses import MISSING, fields
     from typing import get_type_hints
 
-    hints = get_type_hints(kind)
+    hints = get_type_hints(dataclass)
     properties = {}
     required = []
-    for field in fields(kind):
+    for field in fields(dataclass):
         if not field.init:
             continue
         properties[field.name] = _schema_of(hints[field.name], definitions)
@@ -231,7 +235,9 @@ def _schema_of_fields(kind: type, definitions: JsonObject) -> JsonObject:
 def system_with_schema(system: str | None, schema: object) -> str:
     """Append the request for an answer of this schema to a system prompt."""
     request = _ASK + json.dumps(schema, ensure_ascii=False)
-    return f"{system}\n\n{request}" if system else request
+    if system:
+        return f"{system}\n\n{request}"
+    return request
 
 
 def messages_with_schema(messages: list[Message], schema: object) -> list[Message]:

@@ -119,7 +119,8 @@ class Compactor:
     def _prompt_under(self, active: Active | None) -> Prompt:
         """Return what is sent under this compaction; None sends all. Without its size."""
         if active is None:
-            return self._draft.with_messages(self._messages)._replace(included=len(self._messages))
+            prompt = self._draft.with_messages(self._messages)
+            return prompt._replace(included=len(self._messages))
         draft = self._draft._replace(compaction=active.record)
         return active.strategy.prompt(draft, self._messages)
 
@@ -159,7 +160,8 @@ class Compactor:
         """Shorten older tool results, or use a summary; None if neither is possible."""
         if not self._end:
             return None
-        pruned = self._try(Pruned(self._end, kept=len(self._messages) - self._end))
+        kept = len(self._messages) - self._end
+        pruned = self._try(Pruned(self._end, kept))
         if pruned.prompt.message_tokens <= target:
             return pruned
         try:
@@ -216,12 +218,14 @@ class Compactor:
         return self._try_summary(self._end, summary)
 
     def _try_summary(self, end: int, summary: Summary) -> _Candidate:
-        return self._try(Summarised(end, kept=len(self._messages) - end, summary=summary))
+        kept = len(self._messages) - end
+        return self._try(Summarised(end, kept, summary=summary))
 
     def _minimal(self) -> _Candidate | None:
         """Fill the budget without a new summary; None if there is nothing to shorten."""
-        limit = int((self._estimator.counted_budget.limit or 0) / self._estimator.scale)
-        minimal = make_minimal(self._messages, self._state, limit)
+        limit = self._estimator.counted_budget.limit or 0
+        counted_limit = int(limit / self._estimator.scale)
+        minimal = make_minimal(self._messages, self._state, counted_limit)
         return self._try(minimal) if minimal else None
 
     def _record(self, new: _Candidate, before: int, reason: str) -> Compaction:

@@ -156,7 +156,8 @@ class RecordedTexts:
         """Return the system prompt with its texts, of a long memory as much as the window allows."""
         texts = [system]
         for key in reversed(self._keys):
-            text = self._noted(key).get(self._at_start.get(key, ""))
+            question_id = self._at_start.get(key, "")
+            text = self._noted(key).get(question_id)
             if text and key == "memory":
                 text = f"{HEADING}\n\n{_cut_to_fit(text, window)}"
             texts.append(text)
@@ -167,16 +168,9 @@ class RecordedTexts:
         parts: dict[str, list[Part]] = {}
         for key in self._keys:
             for question_id, text in self._noted(key).items():
-                if question_id == self._at_start.get(key):
-                    continue
-                if key == "memory":
-                    change = _CHANGED
-                    text = _cut_to_fit(text, window)
-                else:
-                    change = _PROJECT_CHANGED.format(name=self._agent.project_file)
-                text = f"{change}\n\n{text or _NOTHING}"
-                part: Part = {"type": "text", "text": text, "memory": True}
-                parts.setdefault(question_id, []).append(part)
+                if question_id != self._at_start.get(key):
+                    part = self._changed_part(key, text, window)
+                    parts.setdefault(question_id, []).append(part)
         sent: list[Message] = []
         for message in messages:
             if message["id"] in parts:
@@ -184,6 +178,14 @@ class RecordedTexts:
                 message = {**message, "content": content}
             sent.append(message)
         return sent
+
+    def _changed_part(self, key: "NotedKey", text: str, window: int | None) -> Part:
+        """Return what a question carries of a text that has changed with it."""
+        change = _PROJECT_CHANGED.format(name=self._agent.project_file)
+        if key == "memory":
+            change = _CHANGED
+            text = _cut_to_fit(text, window)
+        return {"type": "text", "text": f"{change}\n\n{text or _NOTHING}", "memory": True}
 
     def _noted(self, key: "NotedKey") -> dict[str, str]:
         """Return the texts of one key by the ids of their questions, which had them in old files."""

@@ -97,8 +97,9 @@ class Replacement:
             self._add_excerpt(omitted[0], self._line_of(omitted[0]), self.free - 1)
 
     def _add_summary(self, summary: Summary) -> None:
-        if summary["text"] and self.free >= MIN_EXCERPT:
-            self.summary = truncate_end(summary["text"], self.free)
+        text = summary["text"] or ""
+        if self.free >= MIN_EXCERPT:
+            self.summary = truncate_end(text, self.free)
             self.free -= count_text(self.summary)
 
     def _add_words(self, index: int) -> None:
@@ -110,7 +111,8 @@ class Replacement:
     def _add_media(self, index: int) -> None:
         """Add the media of a question, each if it fits."""
         for part, _ in media_in(self.older[index]):
-            size = count_message(user_message(_MEDIA, [part]))
+            labelled = user_message(_MEDIA, [part])
+            size = count_message(labelled)
             if size <= self.free:
                 self._media.setdefault(index, []).append(part)
                 self.free -= size
@@ -118,8 +120,10 @@ class Replacement:
     def _add_files(self) -> None:
         """Add the files that tool calls worked on, as many of the newest as fit."""
         free = min(self.free, self._limit // _FILES_SHARE)
-        for path, tools in reversed(_touched_files(self.older).items()):
-            line = f"- {path} ({', '.join(tools)})\n"
+        files = _touched_files(self.older)
+        for path, tools in reversed(files.items()):
+            names = ", ".join(tools)
+            line = f"- {path} ({names})\n"
             free -= count_text(line)
             if free < 0:
                 break
@@ -166,7 +170,8 @@ class Replacement:
 
     def count_lines(self, indexes: Iterable[int]) -> int:
         """Return the tokens that the lines of these messages take."""
-        return sum(count_text(self.lines.get(index, "")) for index in indexes)
+        lines = [self.lines.get(index, "") for index in indexes]
+        return sum(map(count_text, lines))
 
     # ---- result
 
@@ -250,11 +255,13 @@ def _touched_files(messages: Sequence[Message]) -> dict[str, list[str]]:
     files: dict[str, list[str]] = {}
     for message in messages:
         for call in message.get("tool_calls") or ():
-            tool = call["function"].get("name")
+            function = call["function"]
+            tool = function.get("name")
             if call.get("id") in failed_ids or not isinstance(tool, str):
                 continue
-            for path in _paths_in(call["function"].get("arguments", "")):
-                others = [name for name in files.pop(path, ()) if name != tool]
+            for path in _paths_in(function.get("arguments", "")):
+                tools = files.pop(path, [])  # it moves to the end
+                others = [name for name in tools if name != tool]
                 files[path] = [*others, tool]
     return files
 

@@ -302,7 +302,8 @@ def without_range(part: Part, start: int, stop: int) -> Part:
     if before and not before.endswith("\n"):
         before += "\n"
     line = _LINE.format(removed=stop - start, whole=len(text))
-    return {**part, "text": before + line + text[stop:]}
+    after = text[stop:]
+    return {**part, "text": before + line + after}
 
 
 def map_parts(message: Message, change: Callable[[Part], Part]) -> Message:

@@ -32,8 +32,11 @@ class Pruned(NamedTuple):
 
     def prompt(self, draft: Prompt, messages: Sequence[Message]) -> Prompt:
         """Return the prompt of these messages."""
-        sent = [*map(prune, messages[: self.end]), *messages[self.end :]]
-        return draft.with_messages(sent)._replace(strategy=PRUNED, included=len(sent))
+        older = messages[: self.end]
+        recent = messages[self.end :]
+        sent = [*map(prune, older), *recent]
+        prompt = draft.with_messages(sent)
+        return prompt._replace(strategy=PRUNED, included=len(sent))
 
     def fields(self) -> Compaction:
         """Return nothing: it needs no more than each strategy has."""
@@ -49,20 +52,21 @@ class Summarised(NamedTuple):
 
     def prompt(self, draft: Prompt, messages: Sequence[Message]) -> Prompt:
         """Return the prompt of these messages."""
+        older = messages[: self.end]
+        recent = messages[self.end :]
         # A parallel run may have saved its answer among the older messages since.
+        late_ids = {message["id"] for message in uncovered(older, self.summary)}
         late = []
-        older = []
-        new_ids = {message["id"] for message in uncovered(messages[: self.end], self.summary)}
-        for message in messages[: self.end]:
-            if message["id"] in new_ids and not _is_verbatim(message):
+        replaced = []
+        for message in older:
+            if message["id"] in late_ids and not _is_verbatim(message):
                 late.append(message)
             else:
-                older.append(message)
+                replaced.append(message)
 
-        recent = messages[self.end :]
         # The next question must not change the words of the one that was current.
         newest = recent[: self.kept] if self.kept else recent
-        replacement = Replacement(older, UNLIMITED, has_current=not _has_question(newest))
+        replacement = Replacement(replaced, UNLIMITED, has_current=not _has_question(newest))
         replacement.add_everything(self.summary)
         summarized = _count_summarized(replacement, self.summary, messages)
         draft = draft._replace(strategy=SUMMARY, summarized=summarized)
@@ -124,8 +128,9 @@ class Minimal(NamedTuple):
         last = count_up_to(messages, self.last_id)
         recent = []
         for number, message in enumerate(messages[self.end :], start=self.end + 1):
-            if message["id"] in self.excerpts:
-                message = cut_text(message, self.excerpts[message["id"]])
+            max_tokens = self.excerpts.get(message["id"])
+            if max_tokens is not None:
+                message = cut_text(message, max_tokens)
             elif number <= last:
                 message = _prune_result(message)
             recent.append(message)
@@ -141,11 +146,13 @@ class Minimal(NamedTuple):
                 continue
             added = [*map(_prune_result, messages[index:end])]
             # What is sent as a message is no longer a line of the replacement.
-            excess = _count(added) - replacement.count_lines(range(index, end)) - free
-            if excess > 0:
-                excerpts = _excerpt_of_longest(added, excess)
-                return self._replace(end=index if excerpts else end, excerpts=excerpts)
-            free = -excess
+            saved = replacement.count_lines(range(index, end))
+            free += saved - _count(added)
+            if free < 0:
+                excerpts = _excerpt_of_longest(added, -free)
+                if excerpts:
+                    return self._replace(end=index, excerpts=excerpts)
+                break
             end = index
         return self._replace(end=end)
 
@@ -204,7 +211,8 @@ def _start_of_newest(messages: Sequence[Message], goal: int, limit: int) -> int:
 
 def _rest_of(goal: int, older: Sequence[Message], recent: Sequence[Message]) -> int:
     """Return the tokens that a replacement of the older messages may take."""
-    return max(0, goal - _count([*_systems_of(older), *recent]))
+    others = [*_systems_of(older), *recent]
+    return max(0, goal - _count(others))
 
 
 def _excerpt_of_longest(messages: Sequence[Message], excess: int) -> dict[str, int]:
@@ -261,8 +269,11 @@ def read_active(state: ContextState, messages: Sequence[Message]) -> Active | No
 
 
 def _read_strategy(
-    record: Compaction, state: ContextState, messages: Sequence[Message]
+    record: Compaction,
+    state: ContextState,
+    messages: Sequence[Message],
 ) -> Strategy | None:
+    """Return the strategy of a record, None if it cannot be used; any of its keys may be absent."""
     end = count_up_to(messages, record.get("upto"))
     if not end:
         return None
@@ -302,8 +313,9 @@ def count_protected(messages: Sequence[Message], end: int) -> int:
     """
     older = messages[:end]
     recent = messages[end:]
-    words = Replacement(older, UNLIMITED, has_current=not _has_question(recent)).count_words()
-    return words + _count([*_systems_of(older), *recent])
+    replacement = Replacement(older, UNLIMITED, has_current=not _has_question(recent))
+    others = [*_systems_of(older), *recent]
+    return replacement.count_words() + _count(others)
 
 
 def _can_split(messages: Sequence[Message], index: int) -> bool:
@@ -313,8 +325,10 @@ def _can_split(messages: Sequence[Message], index: int) -> bool:
     """
     before = messages[index - 1]
     after = messages[index]
-    is_call = before["role"] == "assistant" and bool(before.get("tool_calls"))
-    return after["role"] != "tool" and (not is_call or starts_turn(after))
+    if after["role"] == "tool":
+        return False
+    calls_tools = before["role"] == "assistant" and bool(before.get("tool_calls"))
+    return not calls_tools or starts_turn(after)
 
 
 def _has_question(messages: Iterable[Message]) -> bool:
@@ -347,7 +361,9 @@ def _with_replacement(draft: Prompt, replacement: Replacement, recent: Sequence[
 
 
 def _count_summarized(
-    replacement: Replacement, summary: Summary | None, messages: Sequence[Message]
+    replacement: Replacement,
+    summary: Summary | None,
+    messages: Sequence[Message],
 ) -> int:
     """Return how many of the older messages are sent in the form of the summary alone."""
     if not summary or not replacement.summary:
@@ -367,7 +383,9 @@ def _is_verbatim(message: Message) -> bool:
 
 def _prune_result(message: Message) -> Message:
     """Return a tool result shortened, any other message as it is."""
-    return prune(message) if message["role"] == "tool" else message
+    if message["role"] == "tool":
+        return prune(message)
+    return message
 
 
 def _question_index(messages: Sequence[Message]) -> int:
@@ -378,6 +396,7 @@ def _question_index(messages: Sequence[Message]) -> int:
 def _last_answer_index(messages: Sequence[Message]) -> int | None:
     """Return the index of the last answer with words before the last question, or None."""
     for index in reversed(range(_question_index(messages))):
-        if messages[index]["role"] == "assistant" and text_of(messages[index]).strip():
+        message = messages[index]
+        if message["role"] == "assistant" and text_of(message).strip():
             return index
     return None

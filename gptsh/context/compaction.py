@@ -86,8 +86,9 @@ class Compactor:
         """
         active = self._active
         if not self._rules.compact:
-            is_asked = active is not None and active.is_asked
-            return self._estimator.estimated(self._prompt_under(active if is_asked else None))
+            if active and not active.is_asked:
+                active = None
+            return self._estimator.estimated(self._prompt_under(active))
         limit = self._estimator.budget.limit
         if active and limit and limit > _GROWN_BUDGET * active.budget:
             active = None
@@ -145,9 +146,10 @@ class Compactor:
         if now.strategy == MINIMAL:
             # The next compaction may have room for words that ``minimal`` leaves out.
             before = self._estimator.counted(self._prompt_under(None))
-        max_share = 1 if reason == ASKED else _MAX_SHARE_LEFT
         new = self._shorter(target, reason)
-        if not new or not new.prompt.fits or new.prompt.tokens >= max_share * before.tokens:
+        max_share = 1 if reason == ASKED else _MAX_SHARE_LEFT
+        max_tokens = max_share * before.tokens
+        if new is None or not new.prompt.fits or new.prompt.tokens >= max_tokens:
             if before.fits:
                 return before
             new = self._minimal()
@@ -174,7 +176,9 @@ class Compactor:
         if summarised:
             return summarised
         threshold = pruned.prompt.budget.threshold or 0
-        return pruned if pruned.prompt.message_tokens <= threshold else None
+        if pruned.prompt.message_tokens <= threshold:
+            return pruned
+        return None
 
     def _summarised(self, target: int) -> _Candidate | None:
         """Use an existing summary or make a new one; None without room, or if the user wants none.
@@ -183,19 +187,21 @@ class Compactor:
         """
         protected = count_protected(self._messages, self._end)
         full_length = round(LENGTH_TOLERANCE * self._rules.summary_tokens)
+        shortest = min(full_length, _MIN_SUMMARY)
         longest = min(full_length, max(_MIN_SUMMARY, target // 2))
         limit = self._estimator.counted_budget.limit
         scale = self._estimator.scale
         if limit is not None:
             longest = min(longest, int(limit / scale) - protected)
-        if not full_length or longest < min(_MIN_SUMMARY, full_length):
+        if not full_length or longest < shortest:
             return None
         existing = self._existing_summary()
         if existing:
             max_tokens = max(target, scale * (protected + longest))
             if existing.prompt.message_tokens <= max_tokens:
                 return existing
-        return self._new_summary(max(1, int(longest / LENGTH_TOLERANCE)))
+        length = int(longest / LENGTH_TOLERANCE)
+        return self._new_summary(max(1, length))
 
     def _existing_summary(self) -> _Candidate | None:
         """Use the newest summary; None if there is none, or if the active compaction uses it."""

@@ -192,17 +192,18 @@ class Replacement:
 
         None if there is nothing to replace, or no tokens for it.
         """
-        has_room = self._limit >= HEADING_TOKENS or self._current is not None
-        if not self.older or not has_room:
+        is_too_small = self._limit < HEADING_TOKENS and self._current is None
+        if not self.older or is_too_small:
             return []
         text = "\n\n".join([_BEGINNING, *self._sections()])
-        parts: list[Part] = []
-        for index in sorted(self._media):
-            heading = _MEDIA.format(number=self._numbers[index])
-            for part in self._media[index]:
-                parts += [{"type": "text", "text": heading}, part]
-        if not parts:
+        if not self._media:
             return [user_message(f"{text}\n\n{_END}", ())]
+        parts: list[Part] = []
+        for index, media_parts in sorted(self._media.items()):
+            heading = _MEDIA.format(number=self._numbers[index])
+            for part in media_parts:
+                parts.append({"type": "text", "text": heading})
+                parts.append(part)
         parts.append({"type": "text", "text": _END})
         return [user_message(text, parts)]
 
@@ -218,8 +219,11 @@ class Replacement:
         sections = []
         if self._numbers:
             omitted = len(self._numbers) - len(words)
-            left_out = f" ({quantity(omitted, 'earlier question')} left out)" if omitted else ""
-            sections.append("\n".join([_WORDS.format(left_out=left_out), *words]))
+            left_out = ""
+            if omitted:
+                left_out = f" ({quantity(omitted, 'earlier question')} left out)"
+            heading = _WORDS.format(left_out=left_out)
+            sections.append("\n".join([heading, *words]))
         if self.summary:
             sections.append(f"{_SUMMARY}\n{self.summary}")
         if answer:
@@ -234,7 +238,7 @@ def _size_of_line(line: str) -> int:
 
 
 def _media_name(part: Part, media: Media) -> str:
-    """Such as ``shot.png [image/png, 34.1 kB]``."""
+    """Return the name of media, such as ``shot.png [image/png, 34.1 kB]``."""
     name = name_of(part)
     return f"{name} {media}" if name else str(media)
 
@@ -268,13 +272,13 @@ def _touched_files(messages: Sequence[Message]) -> dict[str, list[str]]:
 
 def _paths_in(arguments: str) -> list[str]:
     """Return the paths in the arguments of a call, as far as their names tell."""
-    paths = []
+    values: list[object] = []
     with contextlib.suppress(TypeError, ValueError, RecursionError):
         for key, value in as_dict(parse_json(arguments)).items():
-            if not re.fullmatch(_PATH_KEYS, key):
-                continue
-            candidates = value if isinstance(value, list) else [value]
-            for path in candidates:
-                if isinstance(path, str) and 0 < len(path) <= _LONGEST_PATH and "\n" not in path:
-                    paths.append(path)
+            if re.fullmatch(_PATH_KEYS, key):
+                values += value if isinstance(value, list) else [value]
+    paths = []
+    for path in values:
+        if isinstance(path, str) and 0 < len(path) <= _LONGEST_PATH and "\n" not in path:
+            paths.append(path)
     return paths

@@ -17,7 +17,10 @@ from gptsh.messages import Message, starts_turn, text_of
 # the newest messages, which were sent in any case when the compaction was made.
 #
 # ``prompt`` makes what is sent of a session, without its size. ``fields`` are what the strategy
-# adds to the record in the file.
+# adds to the record in the file, which ``_read_strategy`` reads again.
+#
+# A further strategy is a class here, a case in ``_read_strategy``, and a turn in
+# ``Compactor._compact``.
 
 # Share of the budget that ``minimal`` fills; the rest is for the next turns. As the sum of the
 # counted lines errs high, a little less is filled.

@@ -51,12 +51,19 @@ _TAGS = (*_ENDS, "</think>", *_ENDS[_ANALYSIS])
 _LONGEST = max(map(len, _TAGS))
 
 
+class Piece(NamedTuple):
+    """A piece of the thought in front of a text, and one of the text."""
+
+    thought: str = ""
+    text: str = ""
+
+
 def split_thought(
     text: str,
     *,
     may_begin_inside: bool,
     is_complete: bool = True,
-) -> tuple[str, str]:
+) -> Piece:
     """Return the thought before a text, and the text behind it.
 
     ``may_begin_inside``: the prompt may have opened the thought, so that its end is the first tag.
@@ -64,12 +71,13 @@ def split_thought(
     """
     opening, rest = _split_opening(text)
     end = _first_tag(rest, _ENDS[opening] if opening else _TAGS)
-    if end and (opening or (may_begin_inside and end not in _ENDS)):
+    ends_thought = bool(opening) or (may_begin_inside and end not in _ENDS)
+    if end and ends_thought:
         thought, _, behind = rest.partition(end)
-        return thought.lstrip(), behind.lstrip()
+        return Piece(thought.lstrip(), behind.lstrip())
     if opening and not is_complete:
-        return rest.lstrip(), ""
-    return "", text
+        return Piece(thought=rest.lstrip())
+    return Piece(text=text)
 
 
 def is_open(text: str) -> bool:
@@ -91,7 +99,7 @@ def _split_opening(text: str) -> tuple[str, str]:
 
 
 def _first_tag(text: str, tags: Sequence[str]) -> str | None:
-    """Return the one of the tags that is in a text before all others."""
+    """Return the tag that is in a text before all others; None if none is in it."""
     found = [tag for tag in tags if tag in text]
     return min(found, key=text.index, default=None)
 
@@ -110,27 +118,27 @@ class ThinkTags:
         self._ends: Sequence[str] = ()  # the tags that may end the thought, once it has begun
         self._skips_space = False  # white space beside a tag belongs to neither
 
-    def add(self, piece: str) -> tuple[str, str]:
-        """Return the next piece of the thought and of the text."""
+    def add(self, received: str) -> Piece:
+        """Add what has arrived; return what is to be shown."""
         if self._is_text:
-            return "", self._without_space(piece)
-        self._pending += piece
+            return Piece(text=self._without_space(received))
+        self._pending += received
         if not self._ends:
             beginning = self._pending.lstrip()
             if any(tag != beginning and tag.startswith(beginning) for tag in _TAGS):
-                return "", ""
+                return Piece()
             opening, rest = _split_opening(self._pending)
             if not opening:
-                thought, text = split_thought(rest, may_begin_inside=self.may_begin_inside)
+                piece = split_thought(rest, may_begin_inside=self.may_begin_inside)
                 self._is_text = True
-                self._skips_space = not text
-                return thought, text
+                self._skips_space = not piece.text
+                return piece
             self._ends = _ENDS[opening]
             self._pending = rest
             self._skips_space = True
         return self._add_thought()
 
-    def _add_thought(self) -> tuple[str, str]:
+    def _add_thought(self) -> Piece:
         """Return what is pending of a thought, and the text behind its end."""
         end = _first_tag(self._pending, self._ends)
         if end:
@@ -138,18 +146,20 @@ class ThinkTags:
             thought = self._without_space(thought)
             self._is_text = True
             self._skips_space = True
-            return thought, self._without_space(text)
-        start = self._pending.find("<", max(0, len(self._pending) - _LONGEST))
-        thought = self._pending if start < 0 else self._pending[:start]
+            return Piece(thought, self._without_space(text))
+        thought = self._pending
+        last_tag = thought.find("<", max(0, len(thought) - _LONGEST))
+        if last_tag >= 0:  # it may be the end of the thought
+            thought = thought[:last_tag]
         self._pending = self._pending[len(thought) :]
-        return self._without_space(thought), ""
+        return Piece(thought=self._without_space(thought))
 
     def end(self) -> tuple[str, bool]:
         """Return what is pending at the end of the text, and whether the thought has no end."""
-        is_open = bool(self._ends) and not self._is_text
-        pending = "" if self._is_text else self._without_space(self._pending)
+        if self._is_text:
+            return "", False
         self._is_text = True
-        return pending, is_open
+        return self._without_space(self._pending), bool(self._ends)
 
     def _without_space(self, piece: str) -> str:
         if self._skips_space:
@@ -185,7 +195,7 @@ class _Surrogates:
 class TextBlock:
     """One of the texts of an answer while it arrives: what has arrived, and what is shown of it.
 
-    Its methods return what is to be shown: the next piece of the thought in front, and of the text.
+    Its methods return what is to be shown next.
     """
 
     def __init__(self, tags: ThinkTags, phase: str) -> None:
@@ -197,49 +207,48 @@ class TextBlock:
         self._pieces: list[tuple[str, str]] = []
         self._has_open_thought = False  # something else came before its end
 
-    def add(self, piece: str) -> tuple[str, str]:
+    def add(self, received: str) -> Piece:
         """Add a piece of the text."""
-        return self._put(self._surrogates.add(piece))
+        return self._put(self._surrogates.add(received))
 
-    def separate(self) -> tuple[str, str]:
+    def separate(self) -> Piece:
         """Add a blank line before the next text, at the end of a commentary."""
         text = self._received
         if self.phase != COMMENTARY or not text or text.endswith("\n"):
-            return "", ""
+            return Piece()
         return self.add(_BLANK_LINE)
 
-    def replace(self, text: str) -> tuple[str, str]:
+    def replace(self, text: str) -> Piece:
         """Replace the text by what the server sent at its end; only what it adds is shown."""
         received = self._received
         text = join_surrogates(text)
         if received == f"{text}{_BLANK_LINE}":
-            return "", ""
+            return Piece()
         self._surrogates.end()
-        thought = ""
-        more = ""
+        piece = Piece()
         if text.startswith(received):
-            thought, more = self._tags.add(text.removeprefix(received))
-        self._pieces = [(text, self.shown + more)]
-        return thought, more
+            piece = self._tags.add(text.removeprefix(received))
+        self._pieces = [(text, self.shown + piece.text)]
+        return piece
 
-    def end(self, *, is_complete: bool) -> tuple[str, str]:
+    def end(self, *, is_complete: bool) -> Piece:
         """Return what was pending: half a surrogate pair, or what might have been a tag.
 
         If the answer ``is_complete``, a thought without an end is text.
         """
-        thought, text = self._put(self._surrogates.end())
+        piece = self._put(self._surrogates.end())
         pending, is_open = self._tags.end()
         if is_open and not is_complete:
             self._has_open_thought = True
-            return thought + pending, text
+            return Piece(piece.thought + pending, piece.text)
         more = self._received if is_open else pending
         self._pieces.append(("", more))
-        return thought, text + more
+        return Piece(piece.thought, piece.text + more)
 
-    def _put(self, text: str) -> tuple[str, str]:
-        thought, shown = self._tags.add(text)
-        self._pieces.append((text, shown))
-        return thought, shown
+    def _put(self, received: str) -> Piece:
+        piece = self._tags.add(received)
+        self._pieces.append((received, piece.text))
+        return piece
 
     @property
     def _received(self) -> str:
@@ -252,18 +261,17 @@ class TextBlock:
 
     def split(self) -> tuple[str, Part | None]:
         """Return the thought in front, and the part to save; None for an empty text."""
-        thought = ""
-        text = self._received
+        whole = Piece(text=self._received)
         if self._tags.reads:
-            thought, text = split_thought(
-                text,
+            whole = split_thought(
+                whole.text,
                 may_begin_inside=self._tags.may_begin_inside,
                 is_complete=not self._has_open_thought,
             )
-        if not text:
-            return thought, None
+        if not whole.text:
+            return whole.thought, None
         phase = {"phase": self.phase} if self.phase else {}
-        return thought, {"type": "text", **phase, "text": text}
+        return whole.thought, {"type": "text", **phase, "text": whole.text}
 
 
 # ---- answer
@@ -335,7 +343,7 @@ class Answer:
                 block = self._texts[-1]
             else:
                 block = self.begin_text()
-            self._show(*block.add(piece))
+            self._show(block.add(piece))
 
     def begin_text(self, phase: str = "") -> TextBlock:
         """Begin a separate text, in a ``phase`` if it has one; return it for ``set_text``.
@@ -346,7 +354,7 @@ class Answer:
         is_first = not self._texts
         if not is_first:
             self.end_text(is_last=False)
-            self._show(*self._texts[-1].separate())
+            self._show(self._texts[-1].separate())
         reads = is_first and self._reads_think_tags
         # If the server sends reasoning separately, the prompt has opened no thought in the text.
         has_reasoning = bool(self._reasoning) or self.has_thinking
@@ -357,14 +365,14 @@ class Answer:
 
     def set_text(self, block: TextBlock, text: str) -> None:
         """Replace a text by what the server sent at its end; only new text at its end is shown."""
-        self._show(*block.replace(text))
+        self._show(block.replace(text))
 
     def add_reasoning(self, piece: str, field: str) -> None:
         """Add reasoning under the provider's key; THINKING_BLOCKS adds to an unfinished block."""
         text = self._surrogates.setdefault(field, _Surrogates()).add(piece)
         if text:
             self._reasoning.setdefault(field, []).append(text)
-            self._show(text, "")
+            self._show(Piece(thought=text))
 
     def add_thinking(self, block: Part) -> None:
         """Add a complete thinking block, with its text or encrypted, as the provider sent it."""
@@ -432,7 +440,8 @@ class Answer:
     def end_text(self, *, is_last: bool = True) -> None:
         """Show what is pending of the text. ``is_last``: nothing follows it in the answer."""
         if self._texts:
-            self._show(*self._texts[-1].end(is_complete=is_last and self.finished))
+            piece = self._texts[-1].end(is_complete=is_last and self.finished)
+            self._show(piece)
 
     def message(self, end_reason: str | None = None) -> Message | None:
         """Return the answer as a message, or None if it ended before anything arrived.
@@ -511,11 +520,11 @@ class Answer:
                 blocks.append(block)
         return blocks, "".join(thoughts)
 
-    def _show(self, thought: str, text: str) -> None:
-        if thought:
-            self._events.append(Reasoning(thought))
-        if text:
-            self._events.append(Text(text))
+    def _show(self, piece: Piece) -> None:
+        if piece.thought:
+            self._events.append(Reasoning(piece.thought))
+        if piece.text:
+            self._events.append(Text(piece.text))
 
 
 Ask = Callable[[Request, Answer], Iterator[Event]]  # it writes the answer into the second argument
@@ -590,9 +599,10 @@ def answer_error(message: Message) -> GptshError | None:
 
 def _early_end(message: Message, reason: str) -> GptshError:
     """Return the error for an answer that the provider ended early, for this reason."""
+    what = "the answer is incomplete"
     has_content = bool(message["content"] or message.get("refusal"))
-    is_absent = reason.lower() in _FILTERS and not has_content
-    what = "there is no answer" if is_absent else "the answer is incomplete"
+    if reason.lower() in _FILTERS and not has_content:
+        what = "there is no answer"
     cause = _CAUSES.get(reason.lower(), "ended early")
     hint = ""
     window = filled_window(message)

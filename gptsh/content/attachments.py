@@ -77,7 +77,7 @@ def detect_type(data: bytes | bytearray) -> str | None:
 
 
 def may_be_pdf(head: bytes | bytearray) -> bool:
-    """Whether a header of PDF begins in the first 1,024 bytes, where its readers look for it."""
+    """Return whether a header of PDF begins in the first 1,024 bytes, where its readers look for it."""
     return b"%PDF-" in head[: 1023 + len(b"%PDF-")]
 
 
@@ -180,22 +180,28 @@ def media_of(part: Part) -> Media | None:
     match part:
         case {"type": "input_audio", "input_audio": {"data": str(data), **audio}}:
             media_types = {name: media_type for media_type, name in AUDIO.items()}
-            return Media("audio", media_types.get(str(audio.get("format"))), data=data)
+            media_type = media_types.get(str(audio.get("format")))
+            return Media("audio", media_type, data=data)
         case {"type": "image_url", "image_url": str(url) | {"url": str(url)}}:
             return _media_at(url, "image", None)
         case {"type": "file", "file": {"file_data": str(url), **file}}:
             title = file.get("filename")
-            return _media_at(url, "document", title if isinstance(title, str) else None)
+            if not isinstance(title, str):
+                title = None
+            return _media_at(url, "document", title)
     return None
 
 
 def _media_at(url: str, kind: Kind, title: str | None) -> Media:
+    """Return the media of a URL, which is not fetched, or of a data URL."""
     match = re.match(_DATA_URL, url)
     if match is None:
         return Media(kind, None, url=url, title=title)
-    if kind == "document" and match[1].lower().startswith("video/"):
+    media_type = match[1]
+    if kind == "document" and media_type.lower().startswith("video/"):
         kind = "video"
-    return Media(kind, match[1] or None, data=url[match.end() :], title=title)
+    data = url[match.end() :]
+    return Media(kind, media_type or None, data=data, title=title)
 
 
 def media_in(message: Message) -> Iterator[tuple[Part, Media]]:

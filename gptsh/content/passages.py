@@ -165,7 +165,8 @@ def _source_links(message: Message) -> str:
     for page in as_dicts(message.get("sources")):
         url = as_str(page.get("url"))
         if url:
-            lines.append(f"{len(lines) + 1}. {link_to(url, as_str(page.get('title')))}")
+            link = link_to(url, as_str(page.get("title")))
+            lines.append(f"{len(lines) + 1}. {link}")
     return "\n".join(lines)
 
 

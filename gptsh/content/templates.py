@@ -22,7 +22,8 @@ _TOKEN = re.compile(r"\{\{|\}\}|\{([^\W\d]\w*)\}")
 def names_in(text: str) -> list[str]:
     """Return the names in a prompt, in order, each once."""
     names = [match[1] for match in _TOKEN.finditer(text)]
-    return [name for name in dict.fromkeys(names) if name]
+    different_names = dict.fromkeys(names)
+    return [name for name in different_names if name]
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
@@ -94,7 +95,8 @@ class Template(NamedTuple):
 
 
 def _join(before: str | None, after: str) -> str:
-    return f"{before}\n\n{after}" if before and after else before or after
+    """Return both texts as paragraphs, without an empty one."""
+    return "\n\n".join(text for text in (before, after) if text)
 
 
 def _typed(text: str | None) -> list[Part]:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from gptsh.content.attachments import Media, media_in, media_of, name_of, part_label
@@ -49,10 +49,10 @@ class Passage(NamedTuple):
             case "result":
                 return "result, an error" if self.is_error else "result"
             case "media":
-                kind = str(self.part.get("type") or "part")
+                what = str(self.part.get("type") or "part")
                 if self.media:
-                    kind = self.media[0].description
-                return f"{self.name}, {kind}" if self.name else kind
+                    what = self.media[0].description
+                return f"{self.name}, {what}" if self.name else what
             case "file":
                 return self.name
         return self.kind
@@ -65,8 +65,9 @@ class Passage(NamedTuple):
                 arguments = str(self.part["function"].get("arguments"))
                 return f"{self.title}({shorten(arguments, LINE_WIDTH)})"
             case "thinking":
-                size = "not readable" if self.text is None else f"{len(self.text):,} characters"
-                return f"thinking, {size}"
+                if self.text is None:
+                    return "thinking, not readable"
+                return f"thinking, {len(self.text):,} characters"
             case "result":
                 return self._result_line
         return self.title
@@ -74,13 +75,15 @@ class Passage(NamedTuple):
     @property
     def _result_line(self) -> str:
         text = self.text or ""
-        first_line = shorten(text.strip().partition("\n")[0], LINE_WIDTH)
+        lines = text.strip()
+        first_line, _, _ = lines.partition("\n")
+        first_line = shorten(first_line, LINE_WIDTH)
         facts = []
         if self.is_error:
             facts.append("[error]")
         if first_line:
             facts.append(first_line)
-        if first_line != text.strip():
+        if first_line != lines:
             size = len(text.encode("utf-8", "surrogatepass"))
             facts.append(f"[{format_size(size)}]")
         facts += map(str, self.media)
@@ -92,7 +95,8 @@ def walk(message: Message) -> Iterator[Passage]:
 
     A tool result comes part by part.
     """
-    for text in as_dict(message.get("replay")).values():
+    replay = as_dict(message.get("replay"))
+    for text in replay.values():
         if text and isinstance(text, str):  # under any key of the provider
             yield Passage("thinking", text)
     for kind, block in blocks_of(message):
@@ -127,28 +131,26 @@ def _content_passage(part: Part) -> Passage:
     return Passage("file", text, name=name, part=part, language=language)
 
 
-def passages(message: Message, *, indented: bool = True) -> list[Passage]:
-    """Return the passages for people: each tool result as one passage, and the cited pages.
+def passages(message: Message) -> list[Passage]:
+    """Return the passages for people.
 
-    ``indented``: also indent the arguments of calls.
+    A tool result is one passage, the arguments of calls are indented, and the cited pages are last.
     """
-    found = list(walk(message))
     if message["role"] == "tool":
-        return _tool_passages(message, found)
+        return _tool_passages(message)
+    found = [_indent(passage) for passage in walk(message)]
     pages = _source_links(message)
     if pages:
         found.append(Passage("pages", pages))
-    if indented:
-        found = [_indent(passage) for passage in found]
     return found
 
 
-def _tool_passages(message: Message, found: Sequence[Passage]) -> list[Passage]:
+def _tool_passages(message: Message) -> list[Passage]:
     """Return the passages of a tool result as one, after its reasoning."""
     thinking = []
     media: list[Media] = []
     texts = []
-    for passage in found:
+    for passage in walk(message):
         media += passage.media
         if passage.kind == "thinking":
             thinking.append(passage)

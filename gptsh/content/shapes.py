@@ -64,7 +64,8 @@ def normalize_message(message: Message) -> list[Message]:
         if role == "user" and any(part.get("type") == "tool_result" for part in parts):
             return _split_results(message)
     if old_role == "function":
-        message = {**message, "tool_call_id": f"call_{message.get('name')}"}
+        call_id = f"call_{message.get('name')}"
+        message = {**message, "tool_call_id": call_id}
     if role == "assistant":
         message = _convert_answer(message)
     return [message]
@@ -84,7 +85,8 @@ def _convert_media(part: Part) -> Part:
     """Convert an image or document of Anthropic's API; return it unchanged without its data."""
     source = as_dict(part.get("source"))
     source_type = source.get("type")
-    data = source.get("url" if source_type == "url" else "data")
+    data_key = "url" if source_type == "url" else "data"
+    data = source.get(data_key)
     if not isinstance(data, str):
         return part
     title = as_str(part.get("title")) or None
@@ -152,12 +154,12 @@ def _split_results(message: Message) -> list[Message]:
 def _convert_result(part: Part) -> JsonObject:
     """Return the keys of a message for a tool result of Anthropic's API."""
     content = part.get("content")
+    result: JsonObject = {"role": "tool"}
     if isinstance(content, list):
         parts = [item if isinstance(item, dict) else _text(item) for item in content]
-        content = [*map(_convert_part, parts)]
+        result["content"] = [*map(_convert_part, parts)]
     else:
-        content = _text(content)["text"]
-    result: JsonObject = {"role": "tool", "content": content}
+        result["content"] = _text(content)["text"]
     if isinstance(part.get("name"), str):
         result["name"] = part["name"]
     if isinstance(part.get("is_error"), bool):
@@ -192,7 +194,11 @@ def question_content(message: Message, shapes: str) -> str | list[Part]:
     Every server accepts a string. ``shapes`` selects the shapes of documents and audio: ``openai``
     or ``mistral``.
     """
-    parts = [part if is_text(part) else _api_part(part, shapes) for part in parts_of(message)]
+    parts = []
+    for part in parts_of(message):
+        if not is_text(part):
+            part = _api_part(part, shapes)
+        parts.append(part)
     if all(map(is_text, parts)):
         return text_of({**message, "content": parts})
     sent: list[Part] = []
@@ -213,11 +219,13 @@ def author_name(message: Message) -> dict[str, str]:
 
 
 def accepts(part: Part, shapes: str) -> bool:
-    """Whether the API can carry the media of a part: only Mistral's accepts documents by URL."""
+    """Return whether the API can carry the media of a part."""
     media = media_of(part)
     if media is None or media.kind == "video":
         return False
-    return media.data is not None or media.kind == "image" or shapes == "mistral"
+    if media.data is not None or media.kind == "image":
+        return True
+    return shapes == "mistral"  # which alone accepts documents by URL
 
 
 def _api_part(part: Part, shapes: str) -> Part:

@@ -247,7 +247,7 @@ def _fact_summary(facts: Sequence[Detail]) -> Iterator[str]:
 
 
 def _passages(message: Message, *, full: bool) -> Iterator[str]:
-    for passage in passages(message, indented=full):
+    for passage in passages(message):
         is_long = passage.kind in ("call", "result", "thinking") and passage.text is not None
         if full and is_long:
             yield from _in_full(passage)

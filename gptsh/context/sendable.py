@@ -52,7 +52,10 @@ def make_sendable(messages: Iterable[Message]) -> list[Message]:
 
 
 def build_messages(
-    messages: Sequence[Message], system: str | None, provider: str, model: str
+    messages: Sequence[Message],
+    system: str | None,
+    provider: str,
+    model: str,
 ) -> list[Message]:
     """Put the system prompt and the messages in an order that strict servers accept.
 
@@ -61,8 +64,8 @@ def build_messages(
     a blank prompt: some servers drop a blank message, and then refuse a request that is empty or
     ends with an answer.
     """
-    prompt = [message for message in messages if message["role"] != "system"]
-    prompt = join_adjacent(pair_calls(prompt, provider, model))
+    others = [message for message in messages if message["role"] != "system"]
+    prompt = join_adjacent(pair_calls(others, provider, model))
     if messages and (not prompt or (starts_turn(prompt[-1]) and is_blank(prompt[-1]))):
         raise UsageError("the prompt is blank", "give words or pipe text in")
     texts = [text_of(message) for message in messages if message["role"] == "system"]
@@ -112,7 +115,8 @@ def _join_answers(before: Message, answer: Message) -> Message:
     if not text:
         return answer
     part: Part = {"type": "text", "text": f"{text}\n\n"}
-    return with_blocks(answer, [("text", part), *blocks_of(answer)])
+    blocks = [("text", part), *blocks_of(answer)]
+    return with_blocks(answer, blocks)
 
 
 def _is_plain_answer(message: Message) -> bool:
@@ -120,12 +124,16 @@ def _is_plain_answer(message: Message) -> bool:
 
 
 def _asks(message: Message) -> bool:
-    """Return whether a message is sent as a question: the user's, or one that asks for a repair."""
+    """Return whether a message is sent as a question: the user's, or gptsh's for a repair."""
     return starts_turn(message) or bool(message.get("repair"))
 
 
 def pair_calls(
-    messages: Sequence[Message], provider: str, model: str | None = None, *, readable: bool = True
+    messages: Sequence[Message],
+    provider: str,
+    model: str | None = None,
+    *,
+    readable: bool = True,
 ) -> list[Message]:
     """Give every tool call a valid, unique id and its result directly after it, in order.
 
@@ -140,14 +148,13 @@ def pair_calls(
     free_ids = _free_ids(used_ids)
     paired: list[Message] = []
     for index, message in enumerate(messages):
+        if message["role"] == "tool":  # it follows its call
+            continue
         calls = message.get("tool_calls")
         if message["role"] != "assistant" or not calls:
-            if message["role"] != "tool":
-                paired.append(message)
+            paired.append(message)
             continue
-        pattern = _IDS.get(provider, _IDS["openai"])
-        if provider not in _IDS and model and is_answer_of(message, provider, model):
-            pattern = _ANY_ID
+        pattern = _id_pattern(message, provider, model)
         ids = [call["id"] for call in calls]
         new_calls: list[Call] = []
         new_ids: dict[str, str] = {}
@@ -172,6 +179,15 @@ def pair_calls(
         paired.append(_with_calls(message, new_calls, new_ids))
         paired += answers
     return paired
+
+
+def _id_pattern(message: Message, provider: str, model: str | None) -> str:
+    """Return the pattern of the call ids that the provider accepts from this answer."""
+    if provider in _IDS:
+        return _IDS[provider]
+    if model and is_answer_of(message, provider, model):
+        return _ANY_ID
+    return _IDS["openai"]
 
 
 def _free_ids(used_ids: Collection[str]) -> Iterator[str]:
@@ -216,15 +232,14 @@ def _with_calls(message: Message, calls: list[Call], new_ids: Mapping[str, str])
 
     Its ``replay`` (signed reasoning) gets the new ids too.
     """
-    new_message: Message = {**message, "tool_calls": calls}
     replay = message.get("replay")
-    if isinstance(replay, dict):
-        new_replay = {**replay}
-        for key, value in replay.items():
-            if isinstance(value, list):
-                new_replay[key] = [_with_new_id(item, new_ids) for item in value]
-        new_message["replay"] = new_replay
-    return new_message
+    if not isinstance(replay, dict):
+        return {**message, "tool_calls": calls}
+    new_replay = {**replay}
+    for key, value in replay.items():
+        if isinstance(value, list):
+            new_replay[key] = [_with_new_id(item, new_ids) for item in value]
+    return {**message, "tool_calls": calls, "replay": new_replay}
 
 
 def _with_new_id(item: object, new_ids: Mapping[str, str]) -> object:

@@ -77,7 +77,7 @@ _MARK_TOKENS = 30  # of the line below a memory that is sent only in part
 _ENTRY_TOKENS = 500  # of an answer, in addition to the memory
 _LONGEST_ENTRY = 2000  # characters
 _MAX_PIECE = 16_000  # tokens of a conversation in one request: one entry cannot cover more
-_MIN_PIECE = 300  # tokens: a window with less room is too small
+_MIN_PIECE = 300  # tokens: a window with less is too small
 _WORDS_PER_TOKEN = 0.4  # of the tokens that ``count_text`` counts
 _LENGTHS = Lengths(user=2000, answer=1000)
 _LAST_ID = re.compile(r" <!-- (\S+) -->\r?$", re.MULTILINE)
@@ -309,12 +309,12 @@ def _request(small: SmallModel, memory: str, conversation: str) -> Request:
 def _next_piece(
     messages: Sequence[Message], small: SmallModel, memory: str, agent: str
 ) -> tuple[Sequence[Message], str]:
-    """Return the messages that one request has room for, at least one, and their text.
+    """Return the messages that fit into one request, at least one, and their text.
 
-    The text may be empty. Raises TooLong if there is no room.
+    The text may be empty. Raises TooLong if none fits.
     """
-    room = min(_MAX_PIECE, small.window - _request(small, memory, "").tokens)
-    if room < _MIN_PIECE:
+    free = min(_MAX_PIECE, small.window - _request(small, memory, "").tokens)
+    if free < _MIN_PIECE:
         window = f"the window of {small.model}, {small.window:,} tokens"
         raise TooLong(
             f"the memory of {agent} does not fit into {window}",
@@ -323,9 +323,9 @@ def _next_piece(
     lines: list[str] = []
     for index, line in enumerate(dated_lines_of(messages, _LENGTHS)):
         if not lines:
-            line = truncate_middle(line, room)
-        room -= count_text(line) + 2
-        if room < 0 and lines:
+            line = truncate_middle(line, free)
+        free -= count_text(line) + 2
+        if free < 0 and lines:
             return messages[:index], "\n".join(lines)
         if line:
             lines.append(line)

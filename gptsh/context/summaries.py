@@ -181,7 +181,7 @@ LENGTH_TOLERANCE = 1.5  # times the requested length: the maximum length of a su
 _SLACK = 100  # tokens: added to the requested length for max_tokens
 _WORDS_PER_TOKEN = 0.6  # the length is requested in words: models count words better
 _MAX_READ = 128_000  # tokens read by all calls: one paragraph cannot hold more
-_MIN_ROOM = 64  # tokens
+_MIN_FREE = 64  # tokens
 
 
 # ---- the small model
@@ -268,16 +268,16 @@ def summarise(
     many, each message is shortened further. Without messages, ``previous`` is condensed. Raises
     EmptyAnswer, TooLong if the window has no room, and what ``ask`` raises.
     """
-    target = max(_MIN_ROOM // 4, min(tokens, small.window // 4))
+    target = max(_MIN_FREE // 4, min(tokens, small.window // 4))
     task = f"Write the summary, in {int(_WORDS_PER_TOKEN * target):,} words at most."
     limit = int(LENGTH_TOLERANCE * target)
-    room = small.window - small.request(SYSTEM, task, target + _SLACK).tokens - _MIN_ROOM
-    message_room = room - min(limit, room // 2)
-    if message_room < _MIN_ROOM:
+    free = small.window - small.request(SYSTEM, task, target + _SLACK).tokens - _MIN_FREE
+    free_for_messages = free - min(limit, free // 2)
+    if free_for_messages < _MIN_FREE:
         raise TooLong(f"the window of {small.window:,} tokens leaves no room to make a summary in")
-    summary_room = room - message_room if messages else room
-    so_far = truncate_end(previous or "", summary_room)
-    chunks = _chunks(messages, min(message_room, _MAX_READ // calls), calls)
+    free_for_summary = free - free_for_messages if messages else free
+    so_far = truncate_end(previous or "", free_for_summary)
+    chunks = _chunks(messages, min(free_for_messages, _MAX_READ // calls), max_chunks=calls)
     for chunk in chunks or [""]:
         texts = []
         if so_far:
@@ -289,25 +289,25 @@ def summarise(
     return so_far
 
 
-def _chunks(messages: Sequence[Message], room: int, max_chunks: int) -> list[str]:
-    """Return the messages as lines in consecutive chunks of at most ``room`` tokens.
+def _chunks(messages: Sequence[Message], max_tokens: int, max_chunks: int) -> list[str]:
+    """Return the messages as lines in consecutive chunks of at most ``max_tokens`` tokens.
 
     If that makes too many chunks, each message is shortened further; if need be, only the first and
     the last chunks are used.
     """
     for divisor in (1, 2, 4, 8):
         lines = lines_of(messages, Lengths().divided(divisor))
-        chunks = _fill_chunks(lines, room)
+        chunks = _fill_chunks(lines, max_tokens)
         if len(chunks) <= max_chunks:
             break
     else:
         end = max_chunks // 2
         chunks = [*chunks[: max_chunks - end], *chunks[len(chunks) - end :]]
-    return [truncate_middle("\n".join(chunk), room) for chunk in chunks]
+    return [truncate_middle("\n".join(chunk), max_tokens) for chunk in chunks]
 
 
-def _fill_chunks(lines: Iterable[str], room: int) -> list[list[str]]:
-    """Return the lines in chunks of at most ``room`` tokens; a longer line is a chunk."""
+def _fill_chunks(lines: Iterable[str], max_tokens: int) -> list[list[str]]:
+    """Return the lines in chunks of at most ``max_tokens`` tokens; a longer line is a chunk."""
     chunks: list[list[str]] = []
     free = 0
     for line in lines:
@@ -316,7 +316,7 @@ def _fill_chunks(lines: Iterable[str], room: int) -> list[list[str]]:
         size = count_text(line) + 1
         if size > free:
             chunks.append([])
-            free = room
+            free = max_tokens
         chunks[-1].append(line)
         free -= size
     return chunks

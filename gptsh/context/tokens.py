@@ -219,7 +219,6 @@ def count_tools(tools: Sequence[Tool]) -> int:
 # fixed      of the prompt: system prompt, schema, tool definitions
 # limit      what remains, for the messages of the session; the pages call it the budget
 # threshold  of the limit: a session that takes more is compacted (``compact_at``)
-# room       of the limit: what a text, a summary, or the block of older messages may take
 
 
 class TokenBudget(NamedTuple):

@@ -356,8 +356,9 @@ class Conversation:
         engine.print_notes(setup.notes)
         session.begin(question, setup.agent, setup.output.form, options, engine.settings)
         tools = engine.running_tools(setup.servers)
-        planner = Planner(engine, options, setup, session, tools, Screen(setup.output), [])
-        return setup, planner.estimate(session.doc["messages"])
+        planner = Planner(engine, options, setup, session, tools, Screen(setup.output))
+        planner.begin()
+        return setup, planner.estimate()
 
     def _drop_snapshot(self) -> None:
         self.options = self.options._replace(snapshot=None)

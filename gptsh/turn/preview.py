@@ -143,24 +143,24 @@ def compact(
     engine.client.deadline = interrupts.deadline
     session.begin(None, setup.agent, setup.output.form, options, engine.settings)
     screen = Screen(setup.output)
-    planner = Planner(engine, options, setup, session, None, screen, [])
+    planner = Planner(engine, options, setup, session, None, screen)
     writer = screen.writer
     session.emit = writer.emit
     doc = session.doc
-    messages = doc["messages"]
-    if not turns.starts_of(messages):
+    if not turns.starts_of(session.messages):
         raise UsageError(f"session {doc['id']} has nothing to compact yet")
     applies = options.apply and not options.dry_run
-    compactor = planner.estimating_compactor(messages)
+    planner.begin()
+    compactor = planner.estimating_compactor()
     current = compactor.current()
     compacted = compactor.compact()
     if applies:
         if options.has_labels:  # saved even if the compaction fails
             session.save(fsync=True)
         try:
-            compacted = planner.compactor(messages).compact() if compacted else None
+            compacted = planner.compactor().compact() if compacted else None
             if compacted:
-                planner.save_compaction(compacted, messages)
+                planner.save_compaction(compacted)
         except GptshError as err:
             writer.emit("compression_error", error=str(err))
             with contextlib.suppress(OSError):

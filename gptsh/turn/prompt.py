@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from gptsh.turn.small_model import Summariser
 
 
-# Make the prompt of a request: make the messages valid, estimate their tokens, and compact them if
-# they do not fit.
-#
 # A prompt that needs a summary first asks the small model for it and saves it. Nothing else is sent
 # or saved here.
 
@@ -61,11 +58,12 @@ def report_of(prompt: Prompt) -> "PromptReport":
 
 
 class Planner:
-    """Makes the prompts of a turn for one model; adds the costs of its summaries to ``costs``.
+    """Makes the prompts of a turn that has begun in its session, for one model.
 
-    What changes from one prompt to the next has an owner each: the ``Estimator`` the window and how
-    tokens are counted, ``RecordedTexts`` the memory and the project's file, ``exclusions`` what is
-    left out, the session its cuts and compactions.
+    Call ``begin`` first. What changes from one prompt to the next has an owner each: the
+    ``Estimator`` the window and how tokens are counted, ``RecordedTexts`` the memory and the
+    project's file, ``exclusions`` what is left out, the session its messages, cuts, compactions
+    and costs.
     """
 
     def __init__(
@@ -76,111 +74,130 @@ class Planner:
         session: Session,
         tools: Tools | None,
         screen: Screen,
-        costs: list[float | None],
     ) -> None:
         self.agent = setup.agent
         self.output = setup.output
         self.model = setup.agent.model or ""
-        self.rules = engine.settings.context
-        self._costs = costs
-        self.exclusions = Exclusions(engine.client, self.model)
-        self._engine = engine
-        self._screen = screen
-        self._options = options
-        self._session = session
-        self._client = engine.client
         self.target = engine.settings.providers.for_model(self.model)
         self.provider = self.target.provider
+        self.rules = engine.settings.context
+        self.exclusions = Exclusions(engine.client, self.model)
+        self._engine = engine
+        self._client = engine.client
+        self._options = options
+        self._session = session
         self._tools = tools
+        self._screen = screen
         self._recorded: RecordedTexts | None = None
-        self._has_begun = False
         self._system: str | None = None
         self._estimator = Estimator(
             self.model,
             self.provider,
             self.rules,
             _max_tokens(self.agent.params),
-            lambda: self._sendable(session.doc["messages"], session.doc["context"]["cuts"]),
+            self._history,
             is_ollama=self.target.api == "ollama",
         )
-        self._draft = Prompt(
-            Request(
-                self.model,
-                [],
-                dict(self.agent.params),
-                options.stream,
-                web=self.agent.web,
-                shows_reasoning=self.output.reasoning,
-            ),
-            self._estimator.budget,
+        request = Request(
+            self.model,
+            [],
+            params=dict(self.agent.params),
+            stream=options.stream,
+            web=self.agent.web,
+            shows_reasoning=self.output.reasoning,
         )
+        self._draft = Prompt(request, self._estimator.budget)  # without its messages
 
     # ---- the prompts of a turn
 
-    def estimate(self, messages: Sequence[Message]) -> Prompt:
+    def begin(self) -> None:
+        """Find out what can be sent and what fits; print notes about what is not sent.
+
+        Raises ToolServerError, and UsageError if the model does not accept an attachment of the
+        question.
+        """
+        if self._tools:
+            request = self._draft.request._replace(tools=self._tools.tools())
+            self._draft = self._draft._replace(request=request)
+            if self._tools.missing:
+                names = ", ".join(self._tools.missing)
+                stdio.note(f"the session continues without some of its tools: {names}")
+        self.exclusions.find_in(self._session.messages)
+        # An empty system prompt has neither memory nor project's file.
+        if self.agent.system != "" and (self.agent.memory or self.agent.project_file):
+            self._record_texts()
+        self._build_texts()
+        self._look_up_window()
+        if self._recorded:  # only part of a memory fits into a small window
+            self._build_texts()
+        self._truncate()
+
+    def estimate(self) -> Prompt:
         """Make a prompt that is not sent: save nothing, and ask for no summary.
 
-        A placeholder is where it needs one. Raises TooLong, ToolServerError, and UsageError if the
-        model does not accept an attachment of the question.
+        A placeholder is where it needs one. Raises TooLong.
         """
-        if not self._has_begun:
-            self._begin(messages)
-        prompt = self._choose(messages, self.estimating_compactor)
-        self._check_length(prompt, messages)
+        prompt = self._choose(self.estimating_compactor, AUTO)
+        self._check_length(prompt)
         if prompt.is_new and self._options.dry_run:  # show it as it would be sent
             self._move_texts_up(prompt)
-        return self._complete(prompt, messages)
+        return self._complete(prompt)
 
-    def plan(self, messages: Sequence[Message]) -> Prompt:
+    def plan(self) -> Prompt:
         """Make the prompt of the next request, and save its new compaction.
 
-        Raises as ``estimate``, and GptshError for a summary that failed.
+        Raises TooLong, and GptshError for a summary that failed.
         """
-        if not self._has_begun:
-            self._begin(messages)
-        elif self._estimator.window is None:
-            self._look_up_window(messages)  # the turn may have been too small for that until now
-        return self._finish(self._choose(messages, self.compactor), messages)
+        if self._estimator.window is None:  # the turn may have been too small for that until now
+            self._look_up_window()
+        return self._make(AUTO)
 
-    def refit(self, refusal: TooLong, prompt: Prompt, messages: Sequence[Message]) -> Prompt | None:
+    def refit(self, refusal: TooLong, prompt: Prompt) -> Prompt | None:
         """Make a prompt for the window that a refusal names; None if there is none."""
         if refusal.window is None or not (self.rules.compact or self._options.truncate):
             return None
         self._client.windows.learn(self.model, refusal.window)
         self._estimator.window = refusal.window
         # The refused prompt takes more tokens than the limit, whatever the estimate was.
-        size = sum(map(count_message, prompt.request.messages))
-        self._estimator.learn(refusal.prompt or self._estimator.budget.whole or 0, size)
-        self._truncate(messages)
+        actual = refusal.prompt or self._estimator.budget.whole or 0
+        counted = sum(map(count_message, prompt.request.messages))
+        self._estimator.learn(actual, counted)
+        self._truncate()
         try:
-            return self._finish(self._choose(messages, self.compactor, REFUSED), messages)
+            return self._make(REFUSED)
         except TooLong:
             return None
 
-    def compactor(self, messages: Sequence[Message]) -> "Compactor":
-        """Return what compacts the session, with summaries that the small model makes."""
-        return self._new_compactor(
-            messages, self._session.doc["context"], self._summariser.summarise
-        )
+    def _make(self, reason: str) -> Prompt:
+        """Make a prompt that can be sent, and save its new compaction, whose reason this is.
 
-    def estimating_compactor(self, messages: Sequence[Message]) -> "Compactor":
+        Raises TooLong before saving.
+        """
+        prompt = self._choose(self.compactor, reason)
+        self._check_length(prompt)
+        if prompt.is_new:
+            self.save_compaction(prompt)
+            self._move_texts_up(prompt)
+        return self._complete(prompt)
+
+    def compactor(self) -> "Compactor":
+        """Return what compacts the session, with summaries that the small model makes."""
+        return self._new_compactor(self._session.doc["context"], self._summariser.summarise)
+
+    def estimating_compactor(self) -> "Compactor":
         """Return what shows a compaction of the session, with placeholders for new summaries."""
         from gptsh.turn.small_model import placeholder_summary
 
         state = self._session.doc["context"]
         summaries = [*state["summaries"]]  # the placeholders are not saved
         summarise = partial(placeholder_summary, summaries)
-        return self._new_compactor(messages, {**state, "summaries": summaries}, summarise)
+        return self._new_compactor({**state, "summaries": summaries}, summarise)
 
-    def _new_compactor(
-        self, messages: Sequence[Message], state: "ContextState", summarise: "Summarise"
-    ) -> "Compactor":
+    def _new_compactor(self, state: "ContextState", summarise: "Summarise") -> "Compactor":
         from gptsh.context.compaction import Compactor
 
-        if not self._has_begun:
-            self._begin(messages)
         return Compactor(
-            self._sendable(messages, state["cuts"]),
+            self._sendable(self._session.messages, state["cuts"]),
             state,
             self._draft,
             self._estimator,
@@ -188,26 +205,30 @@ class Planner:
             self._summariser.note_failure,
         )
 
-    def save_compaction(self, prompt: Prompt, messages: Sequence[Message]) -> None:
-        """Save a new compaction of these messages, with a snapshot of the session before it."""
+    def save_compaction(self, prompt: Prompt) -> None:
+        """Save a new compaction, with a snapshot of the session before it."""
         from gptsh.turn.shortening import save_compaction
 
         save_compaction(
-            self._session, prompt, messages, self.rules.snapshots, fsync=self._options.compact
+            self._session,
+            prompt,
+            self._session.messages,
+            self.rules.snapshots,
+            fsync=self._options.compact,
         )
 
     # ---- a prompt that is too long
 
-    def explain(self, refusal: TooLong, messages: Sequence[Message]) -> TooLong:
-        """The refusal of a prompt that cannot be shortened any more, with what the user can do."""
-        advice = self._advice_on_length(messages)
+    def explain(self, refusal: TooLong) -> TooLong:
+        """Return the error for a prompt that cannot be shortened any more, and its advice."""
+        advice = self._advice_on_length()
         if refusal.window is None and self._estimator.window is None:
             setting = f"context_window under [providers.{self.provider}]"
             advice += f"; set {setting}, and gptsh sends less of a long session"
         err = TooLong(str(refusal), advice, detail=refusal.detail)
-        is_asked_again = self._session.is_saved and turns.unanswered(messages)
+        is_asked_again = self._session.is_saved and turns.unanswered(self._session.messages)
         if is_asked_again and not self._options.interactive:
-            changed = "--truncate tail" if self._can_truncate(messages) else "-m MODEL"
+            changed = "--truncate tail" if self._can_truncate() else "-m MODEL"
             command = f"gptsh -s {self._session.ref} {changed}"
             err.hint = f"the question is saved: '{command}' asks it again"
         return err
@@ -223,43 +244,35 @@ class Planner:
         advice = f"if that is too long for it, set context_window under [providers.{self.provider}]"
         return NoAnswer(f"{problem}, and its window is not known", advice, detail=err.detail)
 
-    def _advice_on_length(self, messages: Sequence[Message]) -> str:
+    def _check_length(self, prompt: Prompt) -> None:
+        """Raise TooLong if a prompt does not fit into the window."""
+        if prompt.fits:
+            return
+        budget = prompt.budget
+        problem = f"the prompt takes about {prompt.tokens:,} tokens"
+        limit = f"the window has room for {budget.whole:,}"
+        reserved = f"of {budget.window:,}, {budget.reserve:,} reserved for the answer"
+        raise TooLong(f"{problem} and {limit} ({reserved})", self._advice_on_length())
+
+    def _advice_on_length(self) -> str:
         """Return what the user can do about a prompt that is too long."""
         advice = "shorten it, or choose a larger window with -m"
-        if not self.rules.compact and turns.question_index(messages):
+        if not self.rules.compact and turns.question_index(self._session.messages):
             advice += '; compact = "auto" under [context] sends less of the session'
-        if self._can_truncate(messages):
+        if self._can_truncate():
             advice += "; --truncate cuts what is piped or attached"
         if self._estimator.max_tokens is not None:
             advice += ", or lower max_tokens"
         return advice
 
-    def _can_truncate(self, messages: Sequence[Message]) -> bool:
+    def _can_truncate(self) -> bool:
         """Return whether --truncate, not given yet, would find text to cut."""
-        start = turns.question_index(messages) if self.rules.compact else 0
-        has_texts = any(map(sendable.attached_texts, messages[start:]))
-        return has_texts and self._options.truncate is None
+        if self._options.truncate is not None:
+            return False
+        messages = self._session.messages[self._start_of_cuts() :]
+        return any(map(sendable.attached_texts, messages))
 
     # ---- before the first prompt
-
-    def _begin(self, messages: Sequence[Message]) -> None:
-        """Find out what can be sent and what fits; print notes about what is not sent."""
-        self._has_begun = True
-        if self._tools:
-            request = self._draft.request._replace(tools=self._tools.tools())
-            self._draft = self._draft._replace(request=request)
-            if self._tools.missing:
-                names = ", ".join(self._tools.missing)
-                stdio.note(f"the session continues without some of its tools: {names}")
-        self.exclusions.find_in(messages)
-        # An empty system prompt has neither memory nor project's file.
-        if self.agent.system != "" and (self.agent.memory or self.agent.project_file):
-            self._record_texts()
-        self._build_texts()
-        self._look_up_window(messages)
-        if self._recorded:  # a small window has room for a part of a memory only
-            self._build_texts()
-        self._truncate(messages)
 
     def _record_texts(self) -> None:
         """Record memory and project's file in the session if they have changed."""
@@ -285,26 +298,33 @@ class Planner:
         if self.output.schema:
             from gptsh.context.answer_schema import system_with_schema
 
-            target = self.target
             wanted = self.output.schema.schema
-            accepts = None
-            if target.api != "ollama":  # which accepts it for every model, and does not show it
-                accepts = exact_facts(target.provider, target.model).can("response_schema")
-            if accepts or (accepts is None and target.api in DIRECT):
+            accepts = self._accepts_schema()
+            if accepts or (accepts is None and self.target.api in DIRECT):
                 schema = wanted
             if not accepts:
                 system = system_with_schema(system, wanted)
         request = self._draft.request._replace(schema=schema)
         self._system = system
         self._draft = self._draft._replace(request=request)
-        texts = [json.dumps(tool._asdict(), ensure_ascii=False) for tool in request.tools]
+
+        texts = [system or ""]
+        for tool in request.tools:
+            texts.append(json.dumps(tool._asdict(), ensure_ascii=False))
         if schema is not None:
             texts.append(json.dumps(schema))
-        self._estimator.texts = [system or "", *texts]
+        self._estimator.texts = texts
 
-    def _look_up_window(self, messages: Sequence[Message]) -> None:
+    def _accepts_schema(self) -> bool | None:
+        """Return whether the model accepts a schema as a field; None if that is unknown."""
+        target = self.target
+        if target.api == "ollama":  # it accepts one for every model, but does not show it to it
+            return None
+        return exact_facts(target.provider, target.model).can("response_schema")
+
+    def _look_up_window(self) -> None:
         """Look up the model's window; for a prompt that fits any model only if the user sees it."""
-        size = self._whole(messages).tokens
+        size = self._whole().tokens
         answer_tokens = self._estimator.max_tokens
         if answer_tokens is None:
             answer_tokens = size // 3
@@ -315,71 +335,74 @@ class Planner:
             window = self._client.windows.of(self.model, ask=asks_server)
         self._estimator.window = window
 
-    def _truncate(self, messages: Sequence[Message]) -> None:
+    def _truncate(self) -> None:
         """Cut piped and attached text if the prompt does not fit, and ``--truncate`` is given."""
         end = self._options.truncate
         if end is None:
             return
-        budget = self._estimator.budget
-        if budget.whole is None:  # the server may refuse the prompt, and name its window
+        limit = self._estimator.budget.whole
+        if limit is None:  # the server may refuse the prompt, and name its window
             return
-        prompt = self._choose(messages, self.estimating_compactor)
+        prompt = self._choose(self.estimating_compactor, AUTO)
         if prompt.fits and not prompt.omitted["questions"] and not prompt.is_new:
             return
         from gptsh.turn.shortening import Truncation
 
         self._estimator.forget_reports()
-        # Without compaction the earlier questions are sent whole, so they are cut, too.
-        start = turns.question_index(messages) if self.rules.compact else 0
-        threshold = int(self.rules.compact_at * budget.whole)
+        start = self._start_of_cuts()
+        earlier = self._session.messages[:start]
+        question = self._session.messages[start:]
+        threshold = int(self.rules.compact_at * limit)
         truncation = Truncation(self._session, end, self._counted, self._estimator.scale)
-        truncation.cut_to_fit(messages[:start], messages[start:], budget.whole, threshold)
+        truncation.cut_to_fit(earlier, question, limit, threshold)
+
+    def _start_of_cuts(self) -> int:
+        """Return the index of the first message that is cut like a question.
+
+        Without compaction the earlier questions are sent whole, so they are cut, too.
+        """
+        return turns.question_index(self._session.messages) if self.rules.compact else 0
 
     # ---- what is sent
 
-    def _sendable(self, messages: Sequence[Message], cuts: "Mapping[str, Cuts]") -> list[Message]:
-        """Return the messages as this model reads them, with these cuts."""
-        exclusions = self.exclusions
-        if exclusions.filtered:
-            messages = turns.without_turns(messages, exclusions.filtered)
-        if exclusions.refused:
-            messages = [*map(exclusions.without_refused, messages)]
-        sent = [
-            sendable.as_sent(message, exclusions.kinds, cuts.get(message["id"], ()))
-            for message in messages
-        ]
-        if self._recorded:
-            sent = self._recorded.in_questions(sent, self._estimator.window)
-        return make_sendable(sent)
-
-    def _whole(self, messages: Sequence[Message]) -> Prompt:
-        """Return the prompt that sends all of the messages."""
-        sent = self._sendable(messages, self._session.doc["context"]["cuts"])
-        prompt = self._draft.with_messages(sent)._replace(included=len(sent))
-        return self._estimator.estimated(prompt)
-
-    def _counted(self, messages: Sequence[Message], cuts: "Mapping[str, Cuts]") -> Prompt:
-        """Return the prompt that sends all of the messages with these cuts, counted."""
-        return self._estimator.counted(self._draft.with_messages(self._sendable(messages, cuts)))
-
-    def _choose(
-        self,
-        messages: Sequence[Message],
-        compactor_of: "Callable[[Sequence[Message]], Compactor]",
-        reason: str = AUTO,
-    ) -> Prompt:
+    def _choose(self, make_compactor: "Callable[[], Compactor]", reason: str) -> Prompt:
         """Choose what is sent: all messages if they fit, else a compaction."""
         if not self._session.doc["context"].get("compaction") and not self._options.compact:
-            whole = self._whole(messages)
+            whole = self._whole()
             threshold = whole.budget.threshold
             if threshold is None or whole.message_tokens <= threshold or not self.rules.compact:
                 return whole
-        compactor = compactor_of(messages)
+        compactor = make_compactor()
         if self._options.compact:
             compacted = compactor.compact()
             if compacted:
                 return compacted
         return compactor.choose(reason)
+
+    def _whole(self) -> Prompt:
+        """Return the prompt that sends all of the messages."""
+        sent = self._sendable(self._session.messages, self._session.doc["context"]["cuts"])
+        prompt = self._draft.with_messages(sent)._replace(included=len(sent))
+        return self._estimator.estimated(prompt)
+
+    def _counted(self, messages: Sequence[Message], cuts: "Mapping[str, Cuts]") -> Prompt:
+        """Return the prompt that sends these messages with these cuts, counted."""
+        return self._estimator.counted(self._draft.with_messages(self._sendable(messages, cuts)))
+
+    def _history(self) -> Sequence[Message]:
+        """Return the whole session as this model reads it, with what other runs have added."""
+        doc = self._session.doc
+        return self._sendable(doc["messages"], doc["context"]["cuts"])
+
+    def _sendable(self, messages: Sequence[Message], cuts: "Mapping[str, Cuts]") -> list[Message]:
+        """Return the messages as this model reads them, with these cuts."""
+        kinds = self.exclusions.kinds
+        sent = []
+        for message in self.exclusions.apply(messages):
+            sent.append(sendable.as_sent(message, kinds, cuts.get(message["id"], ())))
+        if self._recorded:
+            sent = self._recorded.in_questions(sent, self._estimator.window)
+        return make_sendable(sent)
 
     @cached_property
     def _summariser(self) -> "Summariser":
@@ -391,26 +414,8 @@ class Planner:
             self.agent,
             self._session,
             self._screen,
-            self._costs,
             fsync=self._options.compact,
         )
-
-    def _finish(self, prompt: Prompt, messages: Sequence[Message]) -> Prompt:
-        """Complete a request, and save its new compaction. Raises TooLong before saving."""
-        self._check_length(prompt, messages)
-        if prompt.is_new:
-            self.save_compaction(prompt, messages)
-            self._move_texts_up(prompt)
-        return self._complete(prompt, messages)
-
-    def _check_length(self, prompt: Prompt, messages: Sequence[Message]) -> None:
-        if prompt.fits:
-            return
-        budget = prompt.budget
-        problem = f"the prompt takes about {prompt.tokens:,} tokens"
-        limit = f"the window has room for {budget.whole:,}"
-        reserved = f"of {budget.window:,}, {budget.reserve:,} reserved for the answer"
-        raise TooLong(f"{problem} and {limit} ({reserved})", self._advice_on_length(messages))
 
     def _move_texts_up(self, prompt: Prompt) -> None:
         """Put changed memory into the system prompt: a new compaction changes the beginning."""
@@ -418,19 +423,23 @@ class Planner:
             self._recorded.move_up(prompt.compaction)
             self._build_texts()
 
-    def _complete(self, prompt: Prompt, messages: Sequence[Message]) -> Prompt:
+    def _complete(self, prompt: Prompt) -> Prompt:
         """Return the prompt with its whole request."""
-        budget = prompt.budget
-        # A server that loads a model must know the tokens of prompt and answer together.
-        answer_tokens = budget.reserve
+        sent = build_messages(prompt.request.messages, self._system, self.provider, self.model)
+        tokens = self._tokens_with_answer(prompt)
+        return prompt._replace(request=self._draft.request._replace(messages=sent, tokens=tokens))
+
+    def _tokens_with_answer(self, prompt: Prompt) -> int:
+        """Return the tokens of prompt and answer, for a server that loads a model for them."""
+        answer_tokens = prompt.budget.reserve
         if self._estimator.max_tokens is None:
             answer_tokens = min(answer_tokens, _TYPICAL_ANSWER)
-        answers = [message for message in messages if message["role"] == "assistant"]
-        full_window = filled_window(answers[-1]) if answers else None  # the next needs more
-        sent = build_messages(prompt.request.messages, self._system, self.provider, self.model)
-        tokens = max(prompt.at_most, full_window or 0) + answer_tokens
-        request = self._draft.request._replace(messages=sent, tokens=tokens)
-        return prompt._replace(request=request)
+        prompt_tokens = prompt.at_most
+        for message in reversed(self._session.messages):
+            if message["role"] == "assistant":  # if it has filled its window, this needs more
+                prompt_tokens = max(prompt_tokens, filled_window(message) or 0)
+                break
+        return prompt_tokens + answer_tokens
 
 
 def _max_tokens(params: Mapping[str, object]) -> int | None:

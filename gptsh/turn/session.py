@@ -33,7 +33,7 @@ class Session:
 
     If the store cannot be written, the user gets a note and an exit code, and still the answer:
     ``failure`` is that of the last save. ``pending_events`` are emitted once the session is on
-    disk.
+    disk. ``messages`` are those that the turn knows: saving adds those of other runs to ``doc``.
     """
 
     def __init__(
@@ -47,6 +47,8 @@ class Session:
         self.given_ref = given_ref
         self.failure: StoreError | None = None
         self.pending_events: list[SessionEvent] = []
+        self.messages: list[Message] = []
+        self.costs: list[float | None] = []  # of the turn's answers and summaries, in USD
         self.emit: Callable[..., object] = lambda _kind, **_fields: None
         self.save_attempted = False
         self._was_saved = False  # at least once: the question is on disk
@@ -166,6 +168,8 @@ class Session:
             self.pending_events += self._take_snapshot(options.snapshot)
         if question is not None:
             sessions.append_messages(self.doc, [question], None)
+        self.messages = [*self.doc["messages"]]
+        self.costs = []
         if cwd and not (options.compact and question is None):
             record_use(self.doc, find_project(cwd))
 

@@ -39,7 +39,7 @@ _MAX_SUMMARY_CALLS = 4  # calls of the small model in one run
 
 
 class Summariser:
-    """Asks an agent's small model for summaries of one session; adds their USD to ``costs``."""
+    """Asks an agent's small model for summaries of one session, which gets their costs."""
 
     def __init__(
         self,
@@ -48,7 +48,6 @@ class Summariser:
         agent: Agent,
         session: Session,
         screen: Screen,
-        costs: list[float | None],
         *,
         fsync: bool,
     ) -> None:
@@ -57,7 +56,6 @@ class Summariser:
         self._agent = agent
         self._session = session
         self._screen = screen
-        self._costs = costs
         self._fsync = fsync
         self._calls_left = _MAX_SUMMARY_CALLS
 
@@ -86,7 +84,7 @@ class Summariser:
             self._calls_left -= max(1, small.calls)
             for usage in small.spent:
                 cost = small.price(usage)
-                self._costs.append(cost)
+                self._session.costs.append(cost)
                 document.add_call(self._session.doc, "summary", model, usage, cost)
             if small.spent and not text:
                 self._session.save(fsync=self._fsync)

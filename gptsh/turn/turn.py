@@ -95,12 +95,10 @@ class Turn:
         self._interrupts = interrupts
         self._setup = setup  # of the model that is asked: a fallback replaces it
         self._fallbacks = [*setup.fallbacks]
-        # The messages that this turn knows; saving adds those of other runs to ``session.doc``.
-        self._messages: list[Message] = list(session.doc["messages"])
+        self._messages = session.messages
         self._question_id = self._messages[turns.question_index(self._messages)]["id"]
         self._last_answer: Message | None = None
         self._calls: list[Call] = []  # that ran, or were denied
-        self._costs: list[float | None] = []  # of answers and summaries, in USD
         self._sources: dict[str, str | None] = {}  # titles of the cited pages, by URL
         self._not_offered: list[str] = []  # names of tools that were called, and do not exist
         self._notes: list[str] = []  # printed after the answer
@@ -125,9 +123,9 @@ class Turn:
         servers = self._setup.servers
         with engine.open_tools(servers, interrupts, lenient=self._may_lack_tools) as self._tools:
             try:
-                self._planner = self._new_planner(self._setup)
+                self._planner = self._begin_planning(self._setup)
                 # Too long is exit 6 here, before anything is saved.
-                self.prompt = self._planner.estimate(self._messages)
+                self.prompt = self._planner.estimate()
             except (ToolServerError, Interrupted) as err:
                 if servers:  # starting them may have taken long
                     self._save_question(err)
@@ -146,16 +144,18 @@ class Turn:
             self._archive_old(session.filename)
         return session.failure.exit_code if session.failure else 0
 
-    def _new_planner(self, setup: Setup) -> Planner:
-        return Planner(
+    def _begin_planning(self, setup: Setup) -> Planner:
+        """Return a planner for the model of a setup. Raises as ``Planner.begin``."""
+        planner = Planner(
             self._engine,
             self._options,
             setup,
             session=self.session,
             tools=self._tools,
             screen=self._screen,
-            costs=self._costs,
         )
+        planner.begin()
+        return planner
 
     def _save_question(self, err: ToolServerError | Interrupted) -> None:
         """Save the question of a turn that ends before it asks; the error says how to ask again."""
@@ -186,7 +186,7 @@ class Turn:
                 asked = {"id": self._question_id, "role": "user"}
                 session.save(("message_recorded", asked), fsync=False)
                 if prompt.is_new:  # its summary was only estimated: make it and save it
-                    prompt = self._planner.plan(self._messages)
+                    prompt = self._planner.plan()
                 self._ask_until_answered(prompt)
                 if output.schema:
                     self._check_schema(output.schema)
@@ -226,7 +226,7 @@ class Turn:
                 error = f"the model still calls tools after {quantity(rounds, 'round')}"
                 raise Incomplete(error, "continue the session, or raise max_rounds under [mcp]")
             self._run_tools(calls, self._approval)
-            prompt = self._planner.plan(self._messages)
+            prompt = self._planner.plan()
 
     def _ask(self, prompt: Prompt) -> Request:
         """Send the request; until an answer starts, fall back to a shorter prompt or another model.
@@ -244,16 +244,16 @@ class Turn:
                     raise
                 if self._planner.exclusions.learn(err, self._messages):
                     # Without the images that the server has refused.
-                    prompt = self._planner.plan(self._messages)
+                    prompt = self._planner.plan()
                 else:
                     prompt = self._plan_fallback(err)
             except TooLong as err:
                 # The window is smaller than it seemed: the refusal says how large it is, as a rule.
                 refusals += 1
                 is_final = refusals > _MAX_REFUSALS or self._last_answer is not answer_before
-                shorter = None if is_final else self._planner.refit(err, prompt, self._messages)
+                shorter = None if is_final else self._planner.refit(err, prompt)
                 if shorter is None:
-                    raise self._planner.explain(err, self._messages) from None
+                    raise self._planner.explain(err) from None
                 prompt = shorter
 
     def _plan_fallback(self, err: GptshError) -> Prompt:
@@ -267,8 +267,8 @@ class Turn:
             try:
                 setup = self._setup._replace(agent=self._engine.with_full_model(agent))
                 self._engine.print_notes(self._engine.adaptations(setup.agent))
-                planner = self._new_planner(setup)
-                prompt = planner.plan(self._messages)
+                planner = self._begin_planning(setup)
+                prompt = planner.plan()
             except GptshError as unusable:
                 stdio.note(f"cannot fall back to {agent.model}: {unusable}")
                 continue
@@ -298,7 +298,7 @@ class Turn:
         request["repair"] = True  # the user did not write it: it starts no turn
         event = self._append(request)
         try:
-            prompt = self._planner.plan(self._messages)
+            prompt = self._planner.plan()
         except TooLong:
             return
         self.session.save(event, fsync=False)
@@ -402,7 +402,7 @@ class Turn:
         message["model"] = planner.model
         message["provider"] = planner.provider
         message["cost"] = cost_of(self._engine.settings, planner.model, usage) if usage else None
-        self._costs.append(message["cost"])
+        self.session.costs.append(message["cost"])
         for page in message.get("sources", ()):
             self._sources[page["url"]] = page["title"]
         if usage:
@@ -522,7 +522,7 @@ class Turn:
             "text": self._setup.output.select(self._text) if self._last_answer else None,
             "model": planner.model,
             "provider": planner.provider,
-            "cost": sum_costs(self._costs),
+            "cost": sum_costs(session.costs),
             "tool_calls": self._calls or message.get("tool_calls", []),
             "sources": [{"url": url, "title": title} for url, title in self._sources.items()],
             "context": report_of(self.prompt) if self.prompt else None,

@@ -304,7 +304,7 @@ class Conversation:
 
     def compact(self, *, apply: bool) -> None:
         """Show a compaction of the session, or make it. Raises as ``run_turn``."""
-        from gptsh.turn.preview import compact
+        from gptsh.turn.compacting import compact
 
         options = self.options._replace(compact=True, apply=apply)
         with self._in_turn(options, was_asked=False) as (session, interrupts):

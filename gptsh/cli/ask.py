@@ -85,7 +85,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             if setup is None:
                 setup = _begin_turn(engine, options, session)
             if question is None and flags.compact:
-                from gptsh.turn.preview import compact
+                from gptsh.turn.compacting import compact
 
                 return compact(engine, options, interrupts, session, setup)
             turn = Turn(engine, options, interrupts, session, question, setup)
@@ -123,7 +123,8 @@ def _label_or_show(
 
     output = output_of(config, options, agent_of(config, options, session.stored))
     reporter.output = output.form
-    return show_last_answer(session, output, reporter, interrupts)
+    show_last_answer(session, output, reporter, interrupts)
+    return 0
 
 
 def _expected_output(flags: Flags, config: Settings) -> str | None:

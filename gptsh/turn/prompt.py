@@ -176,7 +176,10 @@ class Planner:
         prompt = self._choose(self.compactor, reason)
         self._check_length(prompt)
         if prompt.is_new:
-            self.save_compaction(prompt)
+            from gptsh.turn.shortening import save_compaction
+
+            fsync = self._options.compact
+            save_compaction(self._session, prompt, self.rules.snapshots, fsync=fsync)
             self._move_texts_up(prompt)
         return self._complete(prompt)
 
@@ -203,18 +206,6 @@ class Planner:
             self._estimator,
             summarise,
             self._summariser.note_failure,
-        )
-
-    def save_compaction(self, prompt: Prompt) -> None:
-        """Save a new compaction, with a snapshot of the session before it."""
-        from gptsh.turn.shortening import save_compaction
-
-        save_compaction(
-            self._session,
-            prompt,
-            self._session.messages,
-            self.rules.snapshots,
-            fsync=self._options.compact,
         )
 
     # ---- a prompt that is too long

@@ -1,4 +1,4 @@
-"""Compact a session that outgrew its window, or truncate attachments with ``--truncate``."""
+"""Record in a session how it is shortened: its compaction, and what ``--truncate`` cuts."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from gptsh.context.cuts import truncate
 from gptsh.context.tokens import Prompt
 from gptsh.core import snapshots, turns
-from gptsh.core.document import Document
 from gptsh.messages import Message, parts_of
 from gptsh.render.outline import ChoiceReport, omitted_words
 from gptsh.terminal import stdio
@@ -16,34 +15,35 @@ from gptsh.turn.session import Session
 if TYPE_CHECKING:
     from gptsh.core.document_types import Compaction, Cuts
 
-# ---- compacting
-#
-# Save a compaction: with a snapshot of the session before it, notes of what it saves and leaves
-# out, its event.
+
+# ---- compaction
 
 
 def save_compaction(
     session: Session,
     prompt: Prompt,
-    messages: Sequence[Message],
-    keep_snapshots: int,
+    max_snapshots: int,
     *,
     fsync: bool,
 ) -> None:
-    """Save a new compaction of these messages. Notes name its size and what it leaves out newly."""
+    """Save a new compaction, with a snapshot of the session before it, and emit its event.
+
+    Notes name its size and what it leaves out newly.
+    """
     doc = session.doc
-    context = doc["context"]
     record: Compaction = prompt.compaction or {}
-    previous: Compaction = context["compaction"] or {}
-    end = _snapshot_end(doc, messages)
+    previous: Compaction = doc["context"]["compaction"] or {}
+    end = _snapshot_end(session)
     name = snapshots.automatic_at(doc, end)
     events: list[snapshots.SessionEvent] = []
     # One a turn, though it may compact again; none before the first question.
     if not name and end != 0:
-        events = snapshots.record(doc, keep_snapshots, tokens=record["before"], end=end)
-        name = doc["context"]["snapshots"][-1].get("name") if events else None
+        events = snapshots.record(doc, max_snapshots, tokens=record["before"], end=end)
+        if events:
+            name = doc["context"]["snapshots"][-1].get("name")
     doc["context"]["compaction"] = record
     is_saved = session.save(*events, fsync=fsync)
+
     sizes = f"~{record['before']:,} tokens of the session are sent as ~{record['after']:,}"
     snapshot = f"; snapshot {doc['id']}@{name}" if name and is_saved else ""
     stdio.note(f"{sizes} ({record['strategy']}){snapshot}")
@@ -53,16 +53,17 @@ def save_compaction(
     session.emit("compressed", **compaction_report(prompt))
 
 
-def _snapshot_end(doc: Document, messages: Sequence[Message]) -> int | None:
-    """Before which message the snapshot ends: before an open question.
+def _snapshot_end(session: Session) -> int | None:
+    """Return the index of an open question, before which the snapshot ends.
 
     A user who returns to it asks that again. None: at the end of the session.
     """
+    messages = session.messages
     if not turns.unfinished(messages):
         return None
-    question = messages[turns.question_index(messages)]["id"]
-    ids = [message["id"] for message in doc["messages"]]
-    return ids.index(question) if question in ids else None
+    question_id = messages[turns.question_index(messages)]["id"]
+    ids = [message["id"] for message in session.doc["messages"]]
+    return ids.index(question_id) if question_id in ids else None
 
 
 def compaction_report(prompt: Prompt) -> ChoiceReport:
@@ -81,9 +82,6 @@ def compaction_report(prompt: Prompt) -> ChoiceReport:
 
 
 # ---- truncation
-#
-# ``--truncate``: cut piped and attached text until the prompt fits, and record in the session what
-# was cut.
 
 # Of the prompt, for a question that is cut; the rest is for the earlier messages.
 _QUESTION_SHARE = 0.6
@@ -123,39 +121,66 @@ class Truncation:
         if earlier:
             earlier_size = self._size(everything) - self._size(question)
             limit = max(round(_QUESTION_SHARE * limit), threshold - earlier_size)
-        self._cut(question, question, limit, must_reach=False)
+        self._cut_question(question, limit)
         if earlier and self._session.doc["context"]["compaction"] is None:
-            self._cut(earlier, everything, threshold, must_reach=True)
+            self._cut_earlier(earlier, everything, threshold)
 
-    def _cut(
-        self, texts_of: Sequence[Message], sent: Sequence[Message], limit: int, *, must_reach: bool
+    def _cut_question(self, question: Sequence[Message], limit: int) -> None:
+        """Cut the texts of the question until it takes ``limit`` tokens or no text is left."""
+        self._replace_cuts(question, self._find_cuts(question, question, limit) or {})
+
+    def _cut_earlier(
+        self,
+        earlier: Sequence[Message],
+        everything: Sequence[Message],
+        limit: int,
     ) -> None:
-        """Cut texts of some messages so that ``sent``, of which they are a part, takes ``limit``.
+        """Cut texts of earlier messages if then all messages take ``limit`` tokens, else none."""
+        if self._size(everything) <= limit:
+            return
+        cuts = self._find_cuts(earlier, everything, limit)
+        if cuts is None:
+            return
+        all_cuts = {**self._cuts_of_others(earlier), **cuts}
+        if self._plan(everything, all_cuts).tokens <= limit:
+            self._replace_cuts(earlier, cuts)
 
-        The cuts take the place of their earlier ones; there is a note for each. ``must_reach``:
-        cut nothing if even then ``sent`` takes more.
+    def _find_cuts(
+        self,
+        messages: Sequence[Message],
+        sent: Sequence[Message],
+        limit: int,
+    ) -> AllCuts | None:
+        """Find what to cut from the messages so that ``sent``, which has them, takes ``limit``.
+
+        None if nothing has to be cut, or hardly anything of a text would remain.
         """
-        ids = {message["id"] for message in texts_of}
-        context = self._session.doc["context"]
-        before = context["cuts"]
-        others = {ident: cuts for ident, cuts in before.items() if ident not in ids}
-        excess = self._plan(sent, others).tokens - limit
-        if must_reach and self._size(sent) <= limit:
-            return
-        cuts = None
-        if excess > 0:
-            cuts = truncate(texts_of, math.ceil(excess / self._scale), self._end)
-        if must_reach and (cuts is None or self._plan(sent, {**others, **cuts}).tokens > limit):
-            return
-        self._session.doc["context"] = {**context, "cuts": {**others, **(cuts or {})}}
-        for message in texts_of:
+        excess = self._plan(sent, self._cuts_of_others(messages)).tokens - limit
+        if excess <= 0:
+            return None
+        return truncate(messages, math.ceil(excess / self._scale), self._end)
+
+    def _replace_cuts(self, messages: Sequence[Message], cuts: AllCuts) -> None:
+        """Record these cuts of the messages in place of their earlier ones, with a note for each."""
+        all_cuts = {**self._cuts_of_others(messages), **cuts}
+        self._session.doc["context"] = {**self._session.doc["context"], "cuts": all_cuts}
+        for message in messages:
             parts = parts_of(message)
-            for at, start, stop in (cuts or {}).get(message["id"], ()):
-                source = parts[at]["source"]
-                text = parts[at]["text"]
-                cut = f"{stop - start:,} of {len(text):,} characters cut from its {self._end}"
+            for index, start, stop in cuts.get(message["id"], ()):
+                source = parts[index]["source"]
+                length = len(parts[index]["text"])
+                cut = f"{stop - start:,} of {length:,} characters cut from its {self._end}"
                 stdio.note(f"{source}: {cut}")
 
+    def _cuts_of_others(self, messages: Sequence[Message]) -> "dict[str, Cuts]":
+        """Return the cuts that the session has of all messages but these."""
+        ids = {message["id"] for message in messages}
+        others = {}
+        for message_id, cuts in self._session.doc["context"]["cuts"].items():
+            if message_id not in ids:
+                others[message_id] = cuts
+        return others
+
     def _size(self, messages: Sequence[Message]) -> int:
-        """Tokens of a prompt of these messages with the cuts that the session has."""
+        """Return the tokens of a prompt of these messages with the cuts that the session has."""
         return self._plan(messages, self._session.doc["context"]["cuts"]).tokens

@@ -133,7 +133,8 @@ class Turn:
             if self._options.dry_run:
                 from gptsh.turn.preview import print_request
 
-                return print_request(engine, self.prompt, self._setup.output)
+                print_request(engine, self.prompt, self._setup.output)
+                return 0
             if engine.client.budget:
                 engine.client.budget.check(self.prompt.request)
             with self._screen.exclusive(interrupts.before_kill):

@@ -26,9 +26,10 @@ from gptsh.render.report import Reporter, as_error
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, NoInterrupts, caller
 from gptsh.terminal.stdio import ENDS
+from gptsh.turn.attached_files import Files
 from gptsh.turn.engine import Engine
 from gptsh.turn.options import TurnOptions
-from gptsh.turn.question import Files, read_question, template_of
+from gptsh.turn.question import read_question, template_of
 from gptsh.turn.session import Session
 from gptsh.turn.turn import Turn
 

@@ -200,7 +200,7 @@ def _read_question(
     """
     files = None
     if sources.paths or sources.pipe_index is not None:
-        from gptsh.turn.question import Files
+        from gptsh.turn.attached_files import Files
 
         files = Files(engine.client, agent.model, refuses=flags.truncate is None)
     question = read_question(

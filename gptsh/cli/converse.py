@@ -37,7 +37,7 @@ def converse(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> in
         if flags.prompt or flags.file or not stdio.is_terminal(sys.stdin):
             files = None
             if paths or pipe_at is not None:
-                from gptsh.turn.question import Files
+                from gptsh.turn.attached_files import Files
 
                 files = Files(refuses=flags.truncate is None)
             first = read_question(

@@ -29,7 +29,7 @@ from gptsh.terminal.stdio import ENDS
 from gptsh.turn.attached_files import Files
 from gptsh.turn.engine import Engine
 from gptsh.turn.options import TurnOptions
-from gptsh.turn.question import read_question, template_of
+from gptsh.turn.question import Input, make_question, template_of
 from gptsh.turn.session import Session
 from gptsh.turn.turn import Turn
 
@@ -315,7 +315,8 @@ class _Call:
             refuses = turn_options.truncate is None
             files = Files(engine.client, setup.agent.model, refuses=refuses)
             template = template_of(setup.agent, values, "values")
-            message = read_question(question, paths, files, template=template)
+            given = Input(files.attach(paths))
+            message = make_question(question, given, template=template)
             if message is None:
                 raise UsageError("the question is empty")
             Turn(engine, turn_options, interrupts, session, message, setup).run()

@@ -20,7 +20,7 @@ from gptsh.terminal.stdio import terminal_style
 from gptsh.text import open_fence, quantity
 from gptsh.turn.attached_files import Files
 from gptsh.turn.options import TurnOptions, agent_of, check_snapshot
-from gptsh.turn.question import read_question, template_of
+from gptsh.turn.question import Input, make_question, template_of
 from gptsh.turn.session import Session
 
 if TYPE_CHECKING:
@@ -282,7 +282,8 @@ class Conversation:
         self.prefill = line  # until it is saved
         files = Files(refuses=self.options.truncate is None)
         template = self.template()
-        question = read_question(line, self.paths, files, attached=self.attached, template=template)
+        given = Input(files.attach(self.paths))
+        question = make_question(line, given, attached=self.attached, template=template)
         self.run_turn(question)
 
     def run_turn(self, question: Message | None) -> None:

@@ -2,15 +2,14 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.cli.jobs import SAVE_HINT, check_labels, paths_and_pipe, session_ref, turn_options
 from gptsh.cli.options import AGENT_OPTIONS, Flags
 from gptsh.config import settings
-from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
 from gptsh.core import folders, turns
 from gptsh.errors import GptshError, UsageError
@@ -18,8 +17,9 @@ from gptsh.messages import Message, Part, text_of
 from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts
+from gptsh.turn.attached_files import Files
 from gptsh.turn.options import TurnOptions, agent_of, check_snapshot
-from gptsh.turn.question import has_piped_input, read_question, template_of
+from gptsh.turn.question import has_piped_input, make_question, read_input, template_of
 from gptsh.turn.session import Session, write_events
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ _COMMANDS = (
 def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     """Ask a question, show and save the answer; return the exit code.
 
-    Raises GptshError for every failure, Interrupted for a signal or the deadline.
+    Without a question: compact a session, label it, ask its last question again, or show its last
+    answer again. Raises GptshError for every failure, Interrupted for a signal or the deadline.
     """
     from gptsh.turn.engine import Engine
-    from gptsh.turn.turn import Turn
 
     reporter.expects_answer = bool(flags.prompt) or not flags.compact
     config = settings.load(environ, flags.config)
@@ -59,102 +59,168 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         _check_options(flags, config, session)
         sources = _question_sources(flags, config)
         engine = Engine(config, environ, reporter, sends=not flags.dry_run)
-        setup = None
-        if flags.retry or sources.promise_question(options, session):
-            # An error of the options comes before the pipe is read: nobody can pipe it in twice.
-            if flags.snapshot is not None:
-                check_snapshot(flags.snapshot, session.stored)
-            setup = _begin_turn(engine, options, session)
-        if not flags.retry:
-            agent = setup.agent if setup else agent_of(config, options, session.stored)
-            question = _read_question(flags, sources, engine, agent, session, interrupts)
+        run = _Run(flags, options, engine, session, interrupts)
+
+        if flags.retry:
+            run.begin_turn()
+        else:
+            question = run.read_question(sources)
             if flags.edit and question is None:
                 stdio.note("the question is empty: nothing is asked")
                 return 0
         if sources.waits_for_pipe:
-            session = Session.open(ref)  # another run may have added to it meanwhile
+            run.session = Session.open(ref)  # another run may have added to it meanwhile
 
         reporter.expects_answer = question is not None or not (flags.compact or options.has_labels)
-        if question is None and not flags.compact:
-            _check_session_without_question(flags, ref, session)
-            only_labels = options.has_labels and not (flags.dry_run or flags.retry)
-            if only_labels or not _is_unanswered(session):
-                return _label_or_show(options, config, session, reporter, interrupts)
-        _check_compaction(flags, session, question)
-        with _recovery_hints(flags, question, session):
-            if setup is None:
-                setup = _begin_turn(engine, options, session)
-            if question is None and flags.compact:
-                from gptsh.turn.compacting import compact
+        if question is not None or flags.retry:
+            return run.ask(question)
+        if flags.compact:
+            return run.compact()
+        if ref is None:
+            way = "; gptsh -i opens a conversation" if stdio.is_terminal(sys.stdin) else ""
+            raise UsageError("no prompt", f"give words or pipe text in{way}; gptsh -h shows how")
+        if options.has_labels and not flags.dry_run:
+            return run.label(ref)
+        if _is_unanswered(run.session):
+            return run.ask(None)
+        return run.show_last_answer()
 
-                return compact(engine, options, interrupts, session, setup)
-            turn = Turn(engine, options, interrupts, session, question, setup)
+
+class _Run:
+    """What a run of the command may do with a session: ask, compact, label, show.
+
+    Only the first two begin a turn, once: labels and the last answer need no model.
+    """
+
+    def __init__(
+        self,
+        flags: Flags,
+        options: TurnOptions,
+        engine: "Engine",
+        session: Session,
+        interrupts: Interrupts,
+    ) -> None:
+        self.session = session
+        self._flags = flags
+        self._options = options
+        self._engine = engine
+        self._interrupts = interrupts
+
+    def begin_turn(self) -> "Setup":
+        """Begin a turn that is sure to ask, or at least expected to; return its setup.
+
+        Raises ConfigError, UsageError.
+        """
+        if self._flags.snapshot is not None:
+            check_snapshot(self._flags.snapshot, self.session.stored)
+        return self._setup
+
+    @cached_property
+    def _setup(self) -> "Setup":
+        """The setup of the turn, which begins with it. Raises ConfigError, UsageError."""
+        setup = self._engine.resolve(self._options, self.session.stored)
+        self._engine.begin_turn(setup)
+        return setup
+
+    def ask(self, question: Message | None) -> int:
+        """Ask the question; without one, ask again what the session has left unanswered."""
+        from gptsh.turn.turn import Turn
+
+        session = self.session
+        with _recovery_hints(self._flags, question, session):
+            setup = self._setup
+            turn = Turn(self._engine, self._options, self._interrupts, session, question, setup)
             session.note_new_name()
             return turn.run()
 
+    def compact(self) -> int:
+        """Show a compaction of the session, or with ``--apply`` make it."""
+        from gptsh.turn.compacting import compact
 
-def _check_compaction(flags: Flags, session: Session, question: Message | None) -> None:
-    """Raise UsageError for a compaction that could be saved nowhere."""
-    if flags.apply and question is None and session.location is None:
-        problem = f"{session.given_ref}: cannot compact a point of a session"
-        raise UsageError(problem, "compact the session, or ask from the point")
+        session = self.session
+        if self._flags.apply and session.location is None:
+            problem = f"{session.given_ref}: cannot compact a point of a session"
+            raise UsageError(problem, "compact the session, or ask from the point")
+        return compact(self._engine, self._options, self._interrupts, session, self._setup)
 
-
-def _begin_turn(engine: "Engine", options: TurnOptions, session: Session) -> "Setup":
-    """Resolve the setup of the turn and act on it. Raises ConfigError, UsageError."""
-    setup = engine.resolve(options, session.stored)
-    engine.begin_turn(setup)
-    return setup
-
-
-def _label_or_show(
-    options: TurnOptions,
-    config: Settings,
-    session: Session,
-    reporter: Reporter,
-    interrupts: Interrupts,
-) -> int:
-    """Label a session, or show its last answer again; return the exit code."""
-    if options.has_labels:
-        write_events(session.label(options, config), reporter.output)
+    def label(self, ref: str) -> int:
+        """Label the session that a reference names."""
+        unused = [name for name in self._flags.given if name in AGENT_OPTIONS]
+        if unused:
+            raise UsageError(f"{unused[0]} needs a prompt", f"add one, or leave out {unused[0]}")
+        if folders.split_ref(ref)[1] is not None:
+            problem = f"{ref}: a point cannot be labelled"
+            raise UsageError(problem, "label the session, or ask from the point")
+        events = self.session.label(self._options, self._engine.settings)
+        write_events(events, self._engine.reporter.output)
         return 0
-    from gptsh.turn.engine import output_of
-    from gptsh.turn.preview import show_last_answer
 
-    output = output_of(config, options, agent_of(config, options, session.stored))
-    reporter.output = output.form
-    show_last_answer(session, output, reporter, interrupts)
-    return 0
+    def show_last_answer(self) -> int:
+        """Show the last answer of the session again."""
+        from gptsh.turn.engine import output_of
+        from gptsh.turn.preview import show_last_answer
 
+        session = self.session
+        _check_shown(self._flags, session)
+        config = self._engine.settings
+        reporter = self._engine.reporter
+        output = output_of(config, self._options, agent_of(config, self._options, session.stored))
+        reporter.output = output.form
+        show_last_answer(session, output, reporter, self._interrupts)
+        return 0
 
-def _expected_output(flags: Flags, config: Settings) -> str | None:
-    """Return the output form for errors before the agent is resolved."""
-    names = (flags.agent, config.agent, config.default_agent)
-    agent = next(name for name in names if name and name in config.agents)
-    return flags.output or config.output or config.agents[agent].output
+    # ---- the question
 
+    def read_question(self, sources: "_Sources") -> Message | None:
+        """Read the question from all its sources; None if there is none.
 
-@contextmanager
-def _recovery_hints(flags: Flags, question: Message | None, session: Session) -> Iterator[None]:
-    """Add to a failure how to ask again what was not saved.
+        Raises ConfigError, and UsageError and TooLong as ``read_input``.
+        """
+        flags = self._flags
+        if sources.promise_question(self._options, self.session):
+            # An error of the options comes before the pipe is read: nobody can pipe it in twice.
+            agent = self.begin_turn().agent
+        else:
+            agent = agent_of(self._engine.settings, self._options, self.session.stored)
+        template = template_of(agent, flags.var, "--var")
 
-    A question from the editor is left in a file.
-    """
-    try:
-        yield
-    except (GptshError, Interrupted) as err:
-        if flags.edit and question and not session.is_on_disk:
-            from gptsh.terminal.programs import save
+        files = Files(self._engine.client, agent.model, refuses=flags.truncate is None)
+        words = " ".join(flags.prompt)
+        given = read_input(
+            words,
+            files,
+            sources.paths,
+            sources.pipe_index,
+            expects_pipe=not flags.has_labels,
+        )
+        if flags.edit:
+            words = self._edit(words, given.piped)
+            if not words.strip():
+                return None
+        question = make_question(words, given, template=template)
+        if question:
+            _note_single_word(flags, question)
+        return question
 
-            place = f"your question is in {save(text_of(question))}"
-            err.hint = f"{err.hint}; {place}" if err.hint else place
-        is_lost = not (flags.retry or session.save_attempted or isinstance(err, Interrupted))
-        if is_lost and has_piped_input(question) and not err.hint:
-            err.hint = "nothing was saved: pipe the input in again"
-        raise
+    def _edit(self, words: str, piped: Part | None) -> str:
+        """Let the user write the question in an editor, beside the piped text or the last answer.
 
+        Raises UsageError if it cannot be edited.
+        """
+        from gptsh.terminal.programs import write_question
 
-# ---- the question
+        about = "Standard input"
+        comment = piped.get("text", "") if piped else ""
+        if not comment:
+            about = "The last answer"
+            for message in self.session.stored["messages"] if self.session.stored else ():
+                if message["role"] == "assistant" and text_of(message).strip():
+                    comment = text_of(message)
+        with self._interrupts.deadline_paused(), self._interrupts.left_to_child():
+            try:
+                return write_question(words, about, comment)
+            except OSError as err:
+                raise UsageError(f"the question cannot be edited: {err}") from err
 
 
 class _Sources(NamedTuple):
@@ -186,60 +252,6 @@ def _question_sources(flags: Flags, config: Settings) -> _Sources:
     )
 
 
-def _read_question(
-    flags: Flags,
-    sources: _Sources,
-    engine: "Engine",
-    agent: Agent,
-    session: Session,
-    interrupts: Interrupts,
-) -> Message | None:
-    """Read the question from all its sources; None if there is none.
-
-    Raises as ``read_question``.
-    """
-    files = None
-    if sources.paths or sources.pipe_index is not None:
-        from gptsh.turn.attached_files import Files
-
-        files = Files(engine.client, agent.model, refuses=flags.truncate is None)
-    question = read_question(
-        " ".join(flags.prompt),
-        sources.paths,
-        files,
-        pipe_at=sources.pipe_index,
-        expects_pipe=not flags.has_labels,
-        template=template_of(agent, flags.var, "--var"),
-        write=partial(_write_question, interrupts, session) if flags.edit else None,
-    )
-    if question:
-        _note_single_word(flags, question)
-    return question
-
-
-def _write_question(
-    interrupts: Interrupts,
-    session: Session,
-    words: str,
-    piped: Sequence[Part],
-) -> str:
-    """Let the user write the question in an editor, beside the piped text or the last answer."""
-    from gptsh.terminal.programs import write_question
-
-    about = "Standard input"
-    comment = "\n".join(part.get("text", "") for part in piped)
-    if not comment:
-        about = "The last answer"
-        for message in session.stored["messages"] if session.stored else ():
-            if message["role"] == "assistant" and text_of(message).strip():
-                comment = text_of(message)
-    with interrupts.deadline_paused(), interrupts.left_to_child():
-        try:
-            return write_question(words, about, comment)
-        except OSError as err:
-            raise UsageError(f"the question cannot be edited: {err}") from err
-
-
 def _note_single_word(flags: Flags, question: Message) -> None:
     """Note a prompt that is only an option without its dashes, or the path of a file."""
     if len(flags.prompt) != 1:
@@ -250,6 +262,26 @@ def _note_single_word(flags: Flags, question: Message) -> None:
         stdio.note(f"{word!r} goes to the model as a question; the option is gptsh {options[0]}")
     elif ("." in word or "/" in word) and os.path.isfile(word) and not has_piped_input(question):
         stdio.note(f"sending {word!r} as text; use -f {word} to attach the file")
+
+
+@contextmanager
+def _recovery_hints(flags: Flags, question: Message | None, session: Session) -> Iterator[None]:
+    """Add to a failure how to ask again what was not saved.
+
+    A question from the editor is left in a file.
+    """
+    try:
+        yield
+    except (GptshError, Interrupted) as err:
+        if flags.edit and question and not session.is_on_disk:
+            from gptsh.terminal.programs import save
+
+            place = f"your question is in {save(text_of(question))}"
+            err.hint = f"{err.hint}; {place}" if err.hint else place
+        is_lost = not (flags.retry or session.save_attempted or isinstance(err, Interrupted))
+        if is_lost and has_piped_input(question) and not err.hint:
+            err.hint = "nothing was saved: pipe the input in again"
+        raise
 
 
 # ---- checks
@@ -292,31 +324,24 @@ def _check_options(flags: Flags, config: Settings, session: Session) -> None:
         raise UsageError("--apply needs a saved session", SAVE_HINT)
 
 
-def _check_session_without_question(flags: Flags, ref: str | None, session: Session) -> None:
-    """Raise UsageError unless there is a session to label, to ask again, or to show."""
-    if ref is None:
-        way = "; gptsh -i opens a conversation" if stdio.is_terminal(sys.stdin) else ""
-        raise UsageError("no prompt", f"give words or pipe text in{way}; gptsh -h shows how")
-    if flags.has_labels and not (flags.dry_run or flags.retry):
-        unused = [name for name in flags.given if name in AGENT_OPTIONS]
-        if unused:
-            raise UsageError(f"{unused[0]} needs a prompt", f"add one, or leave out {unused[0]}")
-        if folders.split_ref(ref)[1] is not None:
-            problem = f"{ref}: a point cannot be labelled"
-            raise UsageError(problem, "label the session, or ask from the point")
-        return
-    if _is_unanswered(session):
-        return
+def _expected_output(flags: Flags, config: Settings) -> str | None:
+    """Return the output form for errors before the agent is resolved."""
+    names = (flags.agent, config.agent, config.default_agent)
+    agent = next(name for name in names if name and name in config.agents)
+    return flags.output or config.output or config.agents[agent].output
+
+
+def _check_shown(flags: Flags, session: Session) -> None:
+    """Raise UsageError if there is no session to show, or if the options need a question."""
     if session.stored is None:
         raise UsageError(f"there is no session {session.given_ref} yet", "give words to begin it")
+    answered = f"session {session.given_ref} has no question without an answer"
     # An empty word or file was meant as a question: an old answer must not pass for its answer.
     if flags.dry_run or flags.prompt or flags.file:
-        problem = f"no prompt, and session {session.given_ref} has no question without an answer"
-        raise UsageError(problem, "give words or pipe text in")
+        raise UsageError(f"no prompt, and {answered}", "give words or pipe text in")
     unused = [name for name in flags.given if name in (*AGENT_OPTIONS, "--schema")]
     if unused:
-        problem = f"{unused[0]} needs a prompt"
-        raise UsageError(problem, f"session {session.given_ref} has no question without an answer")
+        raise UsageError(f"{unused[0]} needs a prompt", answered)
 
 
 def _is_unanswered(session: Session) -> bool:

@@ -12,7 +12,8 @@ from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 from gptsh.terminal.stdio import STRUCTURED
-from gptsh.turn.question import read_question
+from gptsh.turn.attached_files import Files
+from gptsh.turn.question import make_question, read_input
 
 
 def converse(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
@@ -27,7 +28,7 @@ def converse(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> in
     reporter.output = "text"  # an output format in the config file is for single runs
     config = settings.load(environ, flags.config)
     options = turn_options(flags, config)
-    paths, pipe_at = paths_and_pipe(flags, config)
+    paths, pipe_index = paths_and_pipe(flags, config)
     chat = Conversation(config, options, environ, reporter, paths=paths, values=flags.var)
     with Interrupts(None, in_conversation=True) as interrupts:
         check_labels(flags, config)
@@ -35,19 +36,10 @@ def converse(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> in
         first = None
         words = " ".join(flags.prompt)
         if flags.prompt or flags.file or not stdio.is_terminal(sys.stdin):
-            files = None
-            if paths or pipe_at is not None:
-                from gptsh.turn.attached_files import Files
-
-                files = Files(refuses=flags.truncate is None)
-            first = read_question(
-                words,
-                paths,
-                files,
-                pipe_at=pipe_at,
-                expects_pipe=False,
-                template=chat.template(),
-            )
+            template = chat.template()
+            files = Files(refuses=flags.truncate is None)
+            given = read_input(words, files, paths, pipe_index, expects_pipe=False)
+            first = make_question(words, given, template=template)
         with interrupts.shielded():
             return run_loop(chat, first, words, interrupts, reporter)
 

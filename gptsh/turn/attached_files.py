@@ -4,7 +4,8 @@ import contextlib
 import os
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gptsh.content import attachments
@@ -58,24 +59,71 @@ class Files:
         for value in values:
             path = value if os.path.lexists(value) else os.path.expanduser(value)
             if os.path.isdir(path):
-                sources = self._texts_of_folder(path)
+                parts += self._texts_of_folder(path)
             elif "://" in path or is_path(path) or not _levels_of_pattern(path):
-                sources = self._files([path])  # maybe one whose name looks like a pattern
+                parts += self._parts_of_files([path])  # maybe one whose name looks like a pattern
             else:
-                sources = self._files_of_pattern(path)
-            parts += self.parts(sources)
+                parts += self._parts_of_pattern(path)
         return parts
 
-    def _files(self, paths: Iterable[str]) -> Iterator[tuple[str, bytearray]]:
-        """Yield path and data of the files that are not read yet."""
+    def part(self, source: str, data: bytearray) -> Part:
+        """Return the data of a source as a part. Raises UsageError as ``attach``.
+
+        Data that is text is cleared, so that a large text is in memory once.
+        """
+        file_type = attachments.detect_type(data)
+        if file_type is None:
+            if data.startswith(BOM_UTF8):
+                del data[: len(BOM_UTF8)]
+            part = text_part(source, data.decode(errors="surrogateescape"))
+            data.clear()
+            return part
+        if file_type not in attachments.SENDABLE:
+            advice = f"only {_SENDABLE} can be sent"
+            if file_type == attachments.UTF_16:
+                advice = "iconv -f utf-16 -t utf-8 converts it to text that can be sent"
+            raise UsageError(f"{source} is {file_type} ({format_size(len(data))})", advice)
+        self._media_size += len(data)
+        if self._media_size > _MAX_MEDIA:
+            problem = f"with {source} the attachments are {format_size(self._media_size)}"
+            most = f"{format_size(_MAX_MEDIA)} of images, PDF, audio and video"
+            raise UsageError(problem, f"at most {most} can be sent")
+        return attachments.media_part(source, file_type, data)
+
+    def check_size(self, source: str, data: bytearray) -> None:
+        """Check the beginning of a source while it is read, and ask early for the model's window.
+
+        Raises TooLong once a text exceeds the window.
+        """
+        is_media = attachments.may_be_pdf(data) or attachments.detect_type(data[:_FIRST_BYTES])
+        if self._client is None or self._model is None or is_media:
+            return
+        if not self._has_asked:
+            self._has_asked = True
+            self._client.windows.ask_early(self._model)
+        if not self._refuses or len(data) <= _LARGE:
+            return
+        window = self._client.windows.of(self._model, ask=False)
+        if window is not None and len(data) > MAX_BYTES * window:
+            size = f"more than {format_size(len(data))}"
+            problem = f"{source} has {size}, and the window is {window:,} tokens"
+            raise TooLong(problem, "--truncate cuts what is piped or attached")
+
+    def _parts_of_files(self, paths: Iterable[str]) -> list[Part]:
+        """Return the files that are not read yet."""
+        parts = []
         for path in paths:
             if self._is_new(path):
-                data = stdio.read_file(path, self.check_of(path))
+                data = stdio.read_file(path, partial(self.check_size, path))
                 self.sizes[path] = len(data)
-                yield path, data
+                parts.append(self.part(path, data))
+        return parts
 
     def _is_new(self, path: str) -> bool:
-        """Whether a file is not read yet, under any name: a link, or a name in other case."""
+        """Return whether a file is not read yet, and count it as read from now on.
+
+        It may be read under any name: a link, or a name in other case.
+        """
         identity: tuple[int, int] | str = path
         with contextlib.suppress(OSError, ValueError):  # reading it reports why
             info = os.stat(path)
@@ -84,8 +132,8 @@ class Files:
         self._read.add(identity)
         return is_new
 
-    def _files_of_pattern(self, pattern: str) -> Iterator[tuple[str, bytearray]]:
-        """Yield path and data of the files that match, then note which are left out."""
+    def _parts_of_pattern(self, pattern: str) -> list[Part]:
+        """Return the files that match, then note which are left out."""
         from gptsh.turn.folder_search import FolderSearch
 
         levels = _levels_of_pattern(pattern)
@@ -95,88 +143,45 @@ class Files:
         left_out = search.left_out_note()
         if not paths:
             raise UsageError(f"no file matches {pattern}", left_out)
-        yield from self._files(paths)
+        parts = self._parts_of_files(paths)
         if left_out:
             stdio.note(f"{pattern}: {left_out}")
+        return parts
 
-    def _texts_of_folder(self, folder: str) -> Iterator[tuple[str, bytearray]]:
-        """Yield path and data of the text files, then note their number and which are left out."""
+    def _texts_of_folder(self, folder: str) -> list[Part]:
+        """Return the text files, then note their number and which are left out."""
         from gptsh.turn.folder_search import FolderSearch
 
         search = FolderSearch(folder)
-        count = 0
+        parts: list[Part] = []
         size = 0
         sent_size = 0  # with the path above each file
         is_empty = True
         for path in search.all_files():
-            data, reason = _short_text(path)
-            if reason:
-                search.left_out[path] = reason
+            try:
+                data = _read_short_text(path)
+            except ValueError as err:
+                search.left_out[path] = str(err)
                 continue
             is_empty = False
             if not self._is_new(path):
                 continue
-            count += 1
             size += len(data)
             sent_size += len(data) + len(labelled_text(text_part(path, "")))
             if size > _MAX_FOLDER:
                 problem = f"{folder} has more than {format_size(_MAX_FOLDER)} of text"
                 raise TooLong(problem, "name a smaller folder")
             self.sizes[path] = len(data)
-            yield path, data
+            parts.append(self.part(path, data))
         left_out = search.left_out_note()
         if is_empty:
             raise UsageError(f"{folder} has no text file to send", left_out)
+        files = quantity(len(parts), "file")
         tokens = sent_size // BYTES
-        files = quantity(count, "file")
         stdio.note(f"{folder}: {files}, {format_size(size)}, about {tokens:,} tokens")
         if left_out:
             stdio.note(f"{folder}: {left_out}")
-
-    def check_of(self, source: str) -> stdio.Check:
-        """Return a check for reading a source: it raises TooLong once a text exceeds the window."""
-
-        def check(data: bytearray) -> None:
-            is_media = attachments.may_be_pdf(data) or attachments.detect_type(data[:_FIRST_BYTES])
-            if self._client is None or self._model is None or is_media:
-                return
-            if not self._has_asked:
-                self._has_asked = True
-                self._client.windows.ask_early(self._model)
-            if not self._refuses or len(data) <= _LARGE:
-                return
-            window = self._client.windows.of(self._model, ask=False)
-            if window is not None and len(data) > MAX_BYTES * window:
-                size = f"more than {format_size(len(data))}"
-                problem = f"{source} has {size}, and the window is {window:,} tokens"
-                raise TooLong(problem, "--truncate cuts what is piped or attached")
-
-        return check
-
-    def parts(self, sources: Iterable[tuple[str, bytearray]]) -> Iterator[Part]:
-        """Convert pairs of name and data to parts. Raises UsageError as ``attach``.
-
-        Data that is text is cleared, so that a large text is in memory once.
-        """
-        for source, data in sources:
-            kind = attachments.detect_type(data)
-            if kind is None:
-                if data.startswith(BOM_UTF8):
-                    del data[: len(BOM_UTF8)]
-                yield text_part(source, data.decode(errors="surrogateescape"))
-                data.clear()
-                continue
-            if kind not in attachments.SENDABLE:
-                advice = f"only {_SENDABLE} can be sent"
-                if kind == attachments.UTF_16:
-                    advice = "iconv -f utf-16 -t utf-8 converts it to text that can be sent"
-                raise UsageError(f"{source} is {kind} ({format_size(len(data))})", advice)
-            self._media_size += len(data)
-            if self._media_size > _MAX_MEDIA:
-                problem = f"with {source} the attachments are {format_size(self._media_size)}"
-                most = f"{format_size(_MAX_MEDIA)} of images, PDF, audio and video"
-                raise UsageError(problem, f"{most} can be sent at most")
-            yield attachments.media_part(source, kind, data)
+        return parts
 
 
 def is_path(value: str) -> bool:
@@ -196,13 +201,16 @@ def _levels_of_pattern(path: str) -> list[str]:
     return []
 
 
-def _short_text(path: str) -> tuple[bytearray, str]:
-    """Read a file of a folder; return its data, and what else it is than a short text, else ""."""
+def _read_short_text(path: str) -> bytearray:
+    """Read a file of a folder. Raises ValueError, in a few words, if it is not a short text."""
     size = os.path.getsize(path)
     if size > _MAX_IN_FOLDER:
-        return bytearray(), format_size(size)
+        raise ValueError(format_size(size))
     try:
         data = stdio.read_file(path)
     except UsageError as err:
-        return bytearray(), str(err).removeprefix(f"{path}: ")
-    return data, attachments.detect_type(data) or ""
+        raise ValueError(str(err).removeprefix(f"{path}: ")) from err
+    file_type = attachments.detect_type(data)
+    if file_type:
+        raise ValueError(file_type)
+    return data

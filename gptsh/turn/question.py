@@ -3,8 +3,9 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.config.agents import Agent
 from gptsh.content.passages import question_gist
@@ -20,90 +21,79 @@ from gptsh.messages import (
 )
 from gptsh.terminal import stdio
 from gptsh.text import is_unicode
-from gptsh.turn.attached_files import Files
 
 if TYPE_CHECKING:
     from gptsh.content.templates import Template
-
-
-# ---- the command line
-
-
-def check_words(argv: Sequence[str], prompt: Sequence[str]) -> None:
-    """Raise UsageError if the shell has expanded a pattern: the next word is a file, too."""
-    words = argv[: argv.index("--")] if "--" in argv else argv
-    for option, value, word in zip(words, words[1:], words[2:], strict=False):
-        if word not in prompt or not re.fullmatch("--file|-[a-z]*f", option):
-            continue
-        if os.path.isfile(word) or (os.path.isdir(word) and len(prompt) > 1):
-            raise UsageError(
-                f"{word} after -f {value} is a file, not a prompt",
-                "put a pattern in quotes, as in -f '*.py', or -- before the prompt",
-            )
-
-
-# ---- question
+    from gptsh.turn.attached_files import Files
 
 _MAX_INPUT = 2000  # characters of the input of an agent's prompt that are kept for titles and lists
 
 
-def read_question(
-    words: str,
-    paths: Sequence[str] = (),
-    files: Files | None = None,
-    *,
-    attached: Sequence[Part] = (),
-    pipe_at: int | None = None,
-    expects_pipe: bool = True,
-    template: "Template | None" = None,
-    write: Callable[[str, Sequence[Part]], str] | None = None,
-) -> Message | None:
-    """Read the words, files and piped input as one message; None if all of it is blank.
+class Input(NamedTuple):
+    """What a question has beside its words: ``parts``, in order; ``piped`` is one of them."""
 
-    ``attached`` are parts that it has in any case. ``files`` read the paths; without a path or a
-    pipe they may be None. ``pipe_at`` is the place of the piped input among them (None: it is not
-    read). ``expects_pipe``: there is nothing to do without a pipe, if there are no words. A
-    ``template`` makes the question of the words and piped text; it is not used if it needs them and
-    there are none. ``write`` lets the user write the words, from those that are given and the piped
-    input; None if they are blank then.
+    parts: Sequence[Part] = ()
+    piped: Part | None = None
+
+
+def read_input(
+    words: str,
+    files: "Files",
+    paths: Sequence[str],
+    pipe_index: int | None,
+    *,
+    expects_pipe: bool,
+) -> Input:
+    """Read the paths, and what is piped, whose place among them is ``pipe_index``; None: no pipe.
+
+    ``expects_pipe``: there is nothing to do without a pipe, if there are no words.
 
     The pipe is read last: a missing file must not cost it. Raises UsageError and TooLong as
     ``Files.attach``.
     """
-    before: list[Part] = []
-    piped: list[Part] = []
-    after: list[Part] = []
-    if files and paths:
-        before = files.attach(paths[:pipe_at])
-        after = [] if pipe_at is None else files.attach(paths[pipe_at:])
-    if files and pipe_at is not None:
-        has_prompt = bool(words.strip() or before or after)
-        piped = _read_pipe(files, has_prompt=has_prompt, expects_pipe=expects_pipe)
-    parts = [*before, *piped, *after]
-    if write:
-        words = write(words, piped)
-        if not words.strip():
-            return None
+    if pipe_index is None:
+        return Input(files.attach(paths))
+    before = files.attach(paths[:pipe_index])
+    after = files.attach(paths[pipe_index:])
+    has_prompt = bool(words.strip() or before or after)
+    piped = _read_pipe(files, has_prompt=has_prompt, expects_pipe=expects_pipe)
+    if piped is None:
+        return Input([*before, *after])
+    return Input([*before, piped, *after], piped)
 
-    _note_invalid(words, parts)
-    parts = [*attached, *parts]
-    given = user_message(words, parts)
+
+def make_question(
+    words: str,
+    given: Input,
+    *,
+    attached: Sequence[Part] = (),
+    template: "Template | None" = None,
+) -> Message | None:
+    """Return the words and the input as one message; None if all of it is blank.
+
+    ``attached`` are parts of an earlier question. A ``template`` makes the question of the words
+    and piped text; it is not used if it needs them and there are none.
+    """
+    _note_invalid(words, given.parts)
+    parts = [*attached, *given.parts]
+    message = user_message(words, parts)
     if template and (parts or words.strip() or not template.needs_input):
-        piped_text = piped[0] if piped and is_text(piped[0]) else None
+        piped_text = given.piped if given.piped and is_text(given.piped) else None
         others = [part for part in parts if part is not piped_text]
-        return _as_input(given, [*template.question(words, piped_text), *others])
-    return None if is_blank(given) else given
+        return _as_input(message, [*template.question(words, piped_text), *others])
+    return None if is_blank(message) else message
 
 
-def _read_pipe(files: Files, *, has_prompt: bool, expects_pipe: bool) -> list[Part]:
-    """Read the piped input as parts; none if it is blank, which is noted where it was expected."""
+def _read_pipe(files: "Files", *, has_prompt: bool, expects_pipe: bool) -> Part | None:
+    """Read the piped input as a part; None if it is blank, which is noted where it was expected."""
     is_prompted = has_prompt or not expects_pipe
-    data = stdio.read_piped(prompted=is_prompted, check=files.check_of("stdin"))
+    check = partial(files.check_size, "stdin")
+    data = stdio.read_piped(prompted=is_prompted, check=check)
     if data and not data.isspace():
-        return [*files.parts([("stdin", data)])]
+        return files.part("stdin", data)
     if is_prompted and expects_pipe and stdio.is_pipe(sys.stdin):
         stdio.note("nothing was piped in: only the prompt is sent")
-    return []
+    return None
 
 
 def _as_input(given: Message, content: list[Part]) -> Message:
@@ -123,15 +113,35 @@ def _note_invalid(words: str, parts: Sequence[Part]) -> None:
             invalid.append(part["source"])
     if invalid:
         stdio.note(
-            f"not valid UTF-8: {', '.join(invalid)}: the invalid bytes are saved, and sent as "
-            "U+FFFD; iconv -f ENCODING -t utf-8 converts the text"
+            f"not valid UTF-8: {', '.join(invalid)} (invalid bytes are saved, but sent as U+FFFD); "
+            "iconv -f ENCODING -t utf-8 converts the text"
         )
 
 
 def has_piped_input(question: Message | None) -> bool:
     """Return whether part of a question was piped in: the user cannot type that again."""
-    sources = [part.get("source") for part in parts_of(question)] if question else []
-    return "stdin" in sources
+    if question is None:
+        return False
+    return any(part.get("source") == "stdin" for part in parts_of(question))
+
+
+def check_words(argv: Sequence[str], prompt: Sequence[str]) -> None:
+    """Raise UsageError if the shell has expanded a pattern: the word after ``-f FILE`` is a file.
+
+    ``argv`` is the command line, ``prompt`` its words that are no options.
+    """
+    words = argv[: argv.index("--")] if "--" in argv else argv
+    for option, value, word in zip(words, words[1:], words[2:], strict=False):
+        if word not in prompt or not re.fullmatch("--file|-[a-z]*f", option):
+            continue
+        if os.path.isfile(word) or (os.path.isdir(word) and len(prompt) > 1):
+            raise UsageError(
+                f"{word} after -f {value} is a file, not a prompt",
+                "put a pattern in quotes, as in -f '*.py', or -- before the prompt",
+            )
+
+
+# ---- the prompt of an agent
 
 
 def template_of(agent: Agent, pairs: Sequence[str], option: str) -> "Template | None":
@@ -139,30 +149,40 @@ def template_of(agent: Agent, pairs: Sequence[str], option: str) -> "Template | 
 
     Raises UsageError for a missing or unknown name, with the ``option`` that sets values.
     """
+    values = _parse_values(pairs, option)
+    if agent.prompt is None:
+        if values:  # the session goes on, or the agent has none
+            problem = f"{option} {next(iter(values))}=… has no effect without an agent's prompt"
+            raise UsageError(problem, "-a NAME chooses an agent with a prompt")
+        return None
+    _check_names(agent, values, option)
+    from gptsh.content.templates import Template
+
+    return Template(agent.prompt, values)
+
+
+def _parse_values(pairs: Sequence[str], option: str) -> dict[str, str]:
     values = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not name or not equals:
             raise UsageError(f"{option} {pair!r}: expected NAME=VALUE")
         values[name] = value
-    if agent.prompt is None:
-        if values:  # the session goes on, or the agent has none
-            first = next(iter(values))
-            problem = f"no prompt of an agent makes this question, so it has no {{{first}}}"
-            raise UsageError(problem, "-a NAME chooses an agent with a prompt")
-        return None
-    from gptsh.content import templates
+    return values
 
+
+def _check_names(agent: Agent, values: Mapping[str, str], option: str) -> None:
+    """Raise UsageError unless the agent's prompt has a value for each name, and no other."""
     names = agent.prompt_names()
-    missing = [name for name in names if name not in values]
-    unknown = [name for name in values if name not in names]
     prompt = f"the prompt of agent {agent.name}"
+    missing = [name for name in names if name not in values]
     if missing:
-        ways = " ".join(f"{option} {name}=…" for name in missing)
         first = missing[0]
-        ways += f", or {option} '{first}={{{{{first}}}}}' if those braces are text"
-        raise UsageError(f"{prompt} has no value for {', '.join(missing)}", f"add {ways}")
-    if unknown:
-        known = f"it has {', '.join(names)}" if names else "it has no names"
-        raise UsageError(f"{prompt} has no {{{unknown[0]}}}", known)
-    return templates.Template(agent.prompt, values)
+        options = " ".join(f"{option} {name}=…" for name in missing)
+        as_text = f"{option} '{first}={{{{{first}}}}}' if those braces are text"
+        problem = f"{prompt} needs a value for {', '.join(missing)}"
+        raise UsageError(problem, f"add {options}, or {as_text}")
+    for name in values:
+        if name not in names:
+            known = f"it has {', '.join(names)}" if names else "it has no names"
+            raise UsageError(f"{prompt} has no {{{name}}}", known)

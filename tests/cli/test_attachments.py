@@ -145,7 +145,7 @@ def test_more_than_can_be_sent_is_one_line(lab: Home, model: ModelServer) -> Non
             file.write(make_png())
             file.truncate(30_000_000)
     line = "gptsh: with b.png the attachments are 60.0 MB: "
-    line += "50.0 MB of images, PDF, audio and video can be sent at most\n"
+    line += "at most 50.0 MB of images, PDF, audio and video can be sent\n"
     assert lab.run("-f", "a.png", "-f", "b.png", "hi") == ("", line, 2)
     with open(lab.cwd / "a.png", "r+b") as file:
         file.truncate(200_000_000)

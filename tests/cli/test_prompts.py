@@ -111,12 +111,12 @@ def test_without_the_name_input_the_words_follow_and_none_are_needed(home: Home)
 WRONG_VALUES = [
     (
         [],
-        "the prompt of agent tr has no value for lang, tone: add --var lang=… --var tone=…, "
+        "the prompt of agent tr needs a value for lang, tone: add --var lang=… --var tone=…, "
         "or --var 'lang={{lang}}' if those braces are text",
     ),
     (
         ["--var", "lang=de"],
-        "the prompt of agent tr has no value for tone: add --var tone=…, "
+        "the prompt of agent tr needs a value for tone: add --var tone=…, "
         "or --var 'tone={{tone}}' if those braces are text",
     ),
     (
@@ -126,7 +126,7 @@ WRONG_VALUES = [
     (["--var", "lang"], "--var 'lang': expected NAME=VALUE"),
     (
         ["-a", "default", "--var", "lang=de"],
-        "no prompt of an agent makes this question, so it has no {lang}: -a NAME chooses an agent with a prompt",
+        "--var lang=… has no effect without an agent's prompt: -a NAME chooses an agent with a prompt",
     ),
 ]
 
@@ -136,7 +136,7 @@ def test_a_value_without_a_prompt_that_takes_it_is_exit_2(home: Home) -> None:
     assert home.run(*ECHO, "-a", "tr", "--var", "lang=de", "hi").code == 0
     run = home.run("-s", "0", "--var", "lang=fr", "ho")
     assert run.code == 2
-    assert run.stderr.startswith("gptsh: no prompt of an agent makes this question")
+    assert run.stderr.startswith("gptsh: --var lang=… has no effect without an agent's prompt")
     assert home.run("-s", "0", "-a", "tr", "--var", "lang=fr", "ho").code == 0
 
 

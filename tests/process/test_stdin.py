@@ -109,7 +109,7 @@ def test_bytes_that_are_no_utf8_are_kept(
     run = lab.run("look", stdin=data) if how == "stdin" else lab.run("-f", how, "look")
     assert run.code == 0
     assert run.stderr == (
-        f"gptsh: not valid UTF-8: {how}: the invalid bytes are saved, and sent as U+FFFD; "
+        f"gptsh: not valid UTF-8: {how} (invalid bytes are saved, but sent as U+FFFD); "
         "iconv -f ENCODING -t utf-8 converts the text\n"
     )
     stored = json.loads(lab.files()[0].read_bytes())["messages"][0]["content"][1]["text"]
@@ -297,7 +297,7 @@ def test_words_that_are_no_utf_8_are_said_to_be_none(lab: Home) -> None:
         command, env=lab.env, cwd=lab.cwd, capture_output=True, check=False, timeout=30
     )
     assert done.returncode == 0
-    assert done.stderr.startswith(b"gptsh: not valid UTF-8: the prompt: ")
+    assert done.stderr.startswith(b"gptsh: not valid UTF-8: the prompt (")
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -237,7 +237,7 @@ def test_a_prompt_makes_the_first_question_of_its_agent(home: Home) -> None:
         talk.plays(
             ("hi", "You said: Into de: hi"),
             ("and this", "You said: and this"),
-            ("/agent tr", "has no value for lang: add /agent tr lang=…"),
+            ("/agent tr", "needs a value for lang: add /agent tr lang=…"),
             ("again", "You said: again"),
             ("/agent tr lang=fr", "your next line fills in the agent's prompt"),
             ("hi", "You said: Into fr: hi"),

@@ -1,0 +1,255 @@
+"""Ask the user what a tool server wants to know during a call: a form, or a URL to open."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from gptsh.jsonio import JsonObject, as_dict
+from gptsh.messages import ServerQuestion
+from gptsh.terminal import stdio
+from gptsh.terminal.asking import ask_choice, ask_line, marked_lines
+from gptsh.terminal.programs import open_url
+from gptsh.text import one_line, shorten
+
+# A form has fields of plain text, numbers, yes or no, and choices of texts. All else is declined
+# whole, with a note, before anybody is asked.
+
+_MAX_SIZE = 20_000  # characters of a question, its form as JSON included
+_MAX_NUMBER = 1e30
+_KINDS = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "y/n"}
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+}
+
+
+class _Field(NamedTuple):
+    """A field of a form: ``kind`` is a key of ``_KINDS``.
+
+    ``choices`` are values by title, empty for any value. ``least`` and ``most`` bound a number, or
+    the length of a text. ``default`` is None without one.
+    """
+
+    name: str
+    kind: str
+    title: str
+    description: str
+    choices: Mapping[str, object]
+    least: float
+    most: float
+    default: object
+    is_required: bool
+
+
+def answer_server(question: ServerQuestion) -> JsonObject | None:
+    """Ask the user; return the values of the form, ``{}`` for an opened URL, or None if declined.
+
+    An odd question, and any without a terminal, is declined with a note.
+    """
+    server = one_line(question.server)
+    try:
+        fields = _read_question(question)
+    except ValueError as err:
+        _note_declined(server, str(err))
+        return None
+    intro = _marked(question.message)
+    ask = f"{server} asks you this. Answer it? [y]es, [n]o: "
+    if question.url:
+        intro += _marked(question.url)
+        ask = f"{server} asks you to open this URL. Open it? [y]es, [n]o: "
+    decision = ask_choice(intro, ask, ("yes", "no"))
+    if decision is None:
+        _note_declined(server, "there is no terminal to ask on")
+    if decision != "yes":
+        return None
+    if question.url and not open_url(question.url):
+        stdio.note("there is no browser to open it: open the URL above yourself")
+    return _fill_in(fields)
+
+
+def _note_declined(server: str, reason: str) -> None:
+    stdio.note(f"tool server {server} asked a question, which was declined: {reason}")
+
+
+def _marked(text: str) -> str:
+    """Return the server's words as rows for the terminal, each with a mark."""
+    return "".join(f"{line}\n" for line in marked_lines(text))
+
+
+def _read_question(question: ServerQuestion) -> list[_Field]:
+    """Return the fields of the form; none for a URL. Raises ValueError in words for the user."""
+    form = question.form
+    size = len(question.message) + len(question.url) + len(json.dumps(form, ensure_ascii=False))
+    if size > _MAX_SIZE:
+        raise ValueError(f"it has more than {_MAX_SIZE:,} characters")
+    if question.url:
+        if not question.url.startswith(("https://", "http://")):
+            raise ValueError("it asks to open an address that is no URL")
+        return []
+    schemas = form["properties"]  # the SDK has checked the form, but not its fields
+    required = form.get("required") or []
+    if not schemas.keys() >= set(required):
+        raise ValueError("its form requires fields that it does not have")
+    fields = []
+    for name, schema in schemas.items():
+        field = _read_field(name, as_dict(schema), is_required=name in required)
+        if field is None:
+            problem = "in its form is no field that gptsh can ask for"
+            raise ValueError(f"{shorten(name, 40)!r} {problem}")
+        fields.append(field)
+    return fields
+
+
+def _read_field(name: str, schema: JsonObject, *, is_required: bool) -> _Field | None:
+    """Read a field; None if it is none that can be asked for."""
+    kind = schema.get("type")
+    title = schema.get("title", name)
+    description = schema.get("description", "")
+    choices = _read_choices(schema)
+    are_texts = isinstance(title, str) and isinstance(description, str)
+    if choices is None or not are_texts or kind not in [*_KINDS]:  # which may be unhashable
+        return None
+    suffix = "Length" if kind == "string" else "imum"
+    least = schema.get(f"min{suffix}", -_MAX_NUMBER)
+    most = schema.get(f"max{suffix}", _MAX_NUMBER)
+    are_numbers = {type(least), type(most)} <= {int, float}
+    if not are_numbers or not -_MAX_NUMBER <= least <= most <= _MAX_NUMBER:
+        return None
+    default = schema.get("default")
+    field = _Field(
+        name,
+        kind,
+        title=title,
+        description=description,
+        choices=choices,
+        least=least,
+        most=most,
+        default=default,
+        is_required=is_required,
+    )
+    return field if default is None or _fits(default, field) else None
+
+
+def _read_choices(schema: JsonObject) -> dict[str, object] | None:
+    """Return the values that a field may have, by title: none for any value, None if odd."""
+    if schema.get("type") == "boolean":
+        return {"yes": True, "no": False}
+    choices: dict[str, object] = {}
+    if "oneOf" not in schema and "enum" not in schema:
+        return choices
+    options = schema.get("oneOf", schema.get("enum"))
+    if not isinstance(options, list) or schema.get("type") != "string":
+        return None
+    for option in options:
+        about = as_dict(option) if "oneOf" in schema else {"const": option}
+        value = about.get("const")
+        title = about.get("title", value)
+        if not (isinstance(value, str) and isinstance(title, str)):
+            return None
+        choices[title] = value
+    is_clear = 0 < len(options) == len(choices)  # none of them is there twice
+    return choices if is_clear else None
+
+
+def _fits(value: object, field: _Field) -> bool:
+    """Whether a value has the type of a field, and is one of its choices or within its bounds."""
+    if type(value) not in _TYPES[field.kind] or not isinstance(value, (str, int, float)):
+        return False
+    if field.choices:
+        return value in field.choices.values()
+    size = len(value) if isinstance(value, str) else value
+    return field.least <= size <= field.most
+
+
+# ---- what the user answers
+
+
+def _fill_in(fields: Sequence[_Field]) -> JsonObject | None:
+    """Ask for each field; return the values, or None if the input ends."""
+    values: JsonObject = {}
+    for field in fields:
+        value = _ask_field(field)
+        if value is None:
+            return None
+        if value != "" or field.is_required:
+            values[field.name] = value
+    return values
+
+
+def _ask_field(field: _Field) -> object:
+    """Ask for the value of a field; "" means to leave it out, None that the input ended."""
+    hints = _hints(field)
+    if field.default is not None:
+        hints.append("empty for the default")
+    elif not field.is_required:
+        hints.append("empty to leave it out")
+
+    def read(line: str) -> object:
+        if not line:
+            if field.is_required and field.default is None:
+                raise ValueError("an answer is required; Ctrl-D declines")
+            return "" if field.default is None else field.default
+        value = _choose(line, field.choices) if field.choices else _parse(line, field.kind)
+        if not _fits(value, field):
+            raise ValueError(f"expected: {', '.join(_hints(field))}")
+        return value
+
+    rows = _marked("\n".join(_rows(field)))
+    return ask_line(rows, f"Answer ({', '.join(hints)}): ", read, at_end=None)
+
+
+def _rows(field: _Field) -> list[str]:
+    """Return the server's words about a field: title, description, choices and default."""
+    rows = [one_line(field.title)]
+    if field.description:
+        rows.append(field.description)
+    if field.kind != "boolean":
+        for number, title in enumerate(field.choices, 1):
+            rows.append(f"{number}. {one_line(title)}")
+    if field.default is not None:
+        titles = [title for title, value in field.choices.items() if value == field.default]
+        rows.append(f"default: {one_line(titles[0] if titles else str(field.default))}")
+    return rows
+
+
+def _hints(field: _Field) -> list[str]:
+    """Return what may be typed for a field, in words of gptsh alone."""
+    if field.choices and field.kind == "string":
+        return ["a number or a name above"]
+    unit = " characters" if field.kind == "string" else ""
+    hints = [_KINDS[field.kind]]
+    if field.least > -_MAX_NUMBER:
+        hints.append(f"at least {field.least}{unit}")
+    if field.most < _MAX_NUMBER:
+        hints.append(f"at most {field.most}{unit}")
+    return hints
+
+
+def _parse(line: str, kind: str) -> str | float | None:
+    """Return a line as text or number; None if it is no number."""
+    try:
+        if kind == "integer":
+            return int(line)
+        return float(line) if kind == "number" else line
+    except ValueError:
+        return None
+
+
+def _choose(line: str, choices: Mapping[str, object]) -> object:
+    """Return the value with this number or title, or the only one whose title begins so.
+
+    Else None.
+    """
+    if line.isdecimal() and 0 < int(line) <= len(choices):
+        return [*choices.values()][int(line) - 1]
+    if line in choices:
+        return choices[line]
+    begun = []
+    for title, value in choices.items():
+        if line == value:
+            return value
+        if title.lower().startswith(line.lower()):
+            begun.append(value)
+    return begun[0] if len(begun) == 1 else None

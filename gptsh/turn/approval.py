@@ -4,6 +4,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gptsh.core import approvals
@@ -15,6 +16,7 @@ from gptsh.terminal.asking import ask_choice, marked_lines
 from gptsh.text import one_line, shorten
 
 if TYPE_CHECKING:
+    from gptsh.render.writer import Spinner
     from gptsh.turn.screen import Screen
     from gptsh.turn.session import Session
 
@@ -45,35 +47,17 @@ class Approval:
         """
         allowed_calls = []
         for call in calls:
-            reason = self._refusal(call)
+            reason = self._ask_to_run(call)
             if reason:
                 yield ToolResult(error_result(call, reason))
             else:
                 allowed_calls.append(call)
         if not allowed_calls:
             return
-        offered = {tool.name for tool in self._tools.tools()}
-        names = []
-        for call in allowed_calls:
-            name = str(call["function"].get("name"))
-            names.append(name)
-            if name not in offered:
-                self._not_offered.append(name)
-            elif stdio.is_terminal(sys.stderr):  # only a user reads it, no program
-                line = f"{name} {call['function'].get('arguments', '')}"
-                stdio.write_stderr(f"{shorten(line, stdio.width(sys.stderr) - 1)}\n")
-        with screen.spinning(f"running {', '.join(names)}") as spinner:
-
-            def answer(question: ServerQuestion) -> JsonObject | None:
-                from gptsh.turn.elicitation import answer_server
-
-                spinner.hide()
-                try:
-                    return answer_server(question)
-                finally:
-                    spinner.show()
-
-            yield from self._tools.run(allowed_calls, answer)
+        self._show_calls(allowed_calls)
+        names = ", ".join(str(call["function"].get("name")) for call in allowed_calls)
+        with screen.spinning(f"running {names}") as spinner:
+            yield from self._tools.run(allowed_calls, partial(_answer_server, spinner))
 
     def denial(self) -> Denied | None:
         """Return the failure of a turn in which calls were denied.
@@ -88,11 +72,10 @@ class Approval:
             way = "approve it on a terminal, or set auto_approve under its [mcp.servers.NAME]"
         return Denied(f"a tool call was denied: {names}", way)
 
-    def _refusal(self, call: Call) -> str | None:
-        """Ask the user about a call: why it must not run, in words for the model; None if it may.
+    def _ask_to_run(self, call: Call) -> str | None:
+        """Ask the user about a call, if it is not approved; return why it must not run, or None.
 
-        Waits without limit. Shows the arguments, JSON indented; of long ones only both ends, and
-        all of them on request.
+        The reason is in words for the model. Waits without limit.
         """
         tool = self._tools.needs_approval(call)
         if tool is None or tool in self._approved:
@@ -115,14 +98,41 @@ class Approval:
             except StoreError as err:
                 stdio.note(str(err))
 
+    def _show_calls(self, calls: Sequence[Call]) -> None:
+        """Show on a terminal which tools run, and record the names that do not exist."""
+        offered = {tool.name for tool in self._tools.tools()}
+        on_terminal = stdio.is_terminal(sys.stderr)  # only a user reads it, no program
+        for call in calls:
+            name = str(call["function"].get("name"))
+            if name not in offered:
+                self._not_offered.append(name)
+            elif on_terminal:
+                line = f"{name} {call['function'].get('arguments', '')}"
+                stdio.write_stderr(f"{shorten(line, stdio.width(sys.stderr) - 1)}\n")
+
+
+def _answer_server(spinner: "Spinner", question: ServerQuestion) -> JsonObject | None:
+    """Ask the user what a tool server wants to know, while the spinner is hidden."""
+    from gptsh.turn.elicitation import answer_server
+
+    spinner.hide()
+    try:
+        return answer_server(question)
+    finally:
+        spinner.show()
+
 
 def _ask_about(call: Call, tool: approvals.ServerTool) -> str | None:
-    """Ask whether a call may run: yes, no or always; None without a terminal."""
+    """Ask whether a call may run: yes, no or always; None without a terminal.
+
+    Shows the arguments, JSON indented; of long ones only both ends, and all of them on request.
+    """
     arguments = str(call["function"].get("arguments", ""))
     with contextlib.suppress(ValueError, RecursionError):
         arguments = json.dumps(json.loads(arguments), ensure_ascii=False, indent=2)
     lines = marked_lines(arguments)
-    name = f"{one_line(tool[1])} of {one_line(tool[0])}"
+    server_name, tool_name = tool
+    name = f"{one_line(tool_name)} of {one_line(server_name)}"
     question = f"Run {name}? [y]es, [n]o, [a]lways in this session"
     choices = ("yes", "no", "always")
     if len(lines) > _SHOWN_LINES:

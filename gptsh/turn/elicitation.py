@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from gptsh.jsonio import JsonObject, as_dict
@@ -16,7 +17,7 @@ from gptsh.text import one_line, shorten
 
 _MAX_SIZE = 20_000  # characters of a question, its form as JSON included
 _MAX_NUMBER = 1e30
-_KINDS = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "y/n"}
+_HINTS = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "y/n"}
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -26,19 +27,19 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 class _Field(NamedTuple):
-    """A field of a form: ``kind`` is a key of ``_KINDS``.
+    """A field of a form: ``type`` is a key of ``_TYPES``.
 
-    ``choices`` are values by title, empty for any value. ``least`` and ``most`` bound a number, or
-    the length of a text. ``default`` is None without one.
+    ``choices`` are values by title, empty for any value. ``minimum`` and ``maximum`` bound a
+    number, or the length of a text. ``default`` is None without one.
     """
 
     name: str
-    kind: str
+    type: str
     title: str
     description: str
     choices: Mapping[str, object]
-    least: float
-    most: float
+    minimum: float
+    maximum: float
     default: object
     is_required: bool
 
@@ -65,17 +66,20 @@ def answer_server(question: ServerQuestion) -> JsonObject | None:
     if decision != "yes":
         return None
     if question.url and not open_url(question.url):
-        stdio.note("there is no browser to open it: open the URL above yourself")
+        stdio.note("no browser was found: open the URL above yourself")
     return _fill_in(fields)
 
 
 def _note_declined(server: str, reason: str) -> None:
-    stdio.note(f"tool server {server} asked a question, which was declined: {reason}")
+    stdio.note(f"declined a question from tool server {server}: {reason}")
 
 
 def _marked(text: str) -> str:
     """Return the server's words as rows for the terminal, each with a mark."""
     return "".join(f"{line}\n" for line in marked_lines(text))
+
+
+# ---- the form
 
 
 def _read_question(question: ServerQuestion) -> list[_Field]:
@@ -86,7 +90,7 @@ def _read_question(question: ServerQuestion) -> list[_Field]:
         raise ValueError(f"it has more than {_MAX_SIZE:,} characters")
     if question.url:
         if not question.url.startswith(("https://", "http://")):
-            raise ValueError("it asks to open an address that is no URL")
+            raise ValueError("the address to open is not an http or https URL")
         return []
     schemas = form["properties"]  # the SDK has checked the form, but not its fields
     required = form.get("required") or []
@@ -96,40 +100,44 @@ def _read_question(question: ServerQuestion) -> list[_Field]:
     for name, schema in schemas.items():
         field = _read_field(name, as_dict(schema), is_required=name in required)
         if field is None:
-            problem = "in its form is no field that gptsh can ask for"
-            raise ValueError(f"{shorten(name, 40)!r} {problem}")
+            raise ValueError(f"gptsh cannot ask for field {shorten(name, 40)!r} of its form")
         fields.append(field)
     return fields
 
 
 def _read_field(name: str, schema: JsonObject, *, is_required: bool) -> _Field | None:
-    """Read a field; None if it is none that can be asked for."""
-    kind = schema.get("type")
+    """Return a field; None if gptsh cannot ask for it."""
+    field_type = schema.get("type")
     title = schema.get("title", name)
     description = schema.get("description", "")
+    if not (isinstance(field_type, str) and field_type in _TYPES):
+        return None
+    if not (isinstance(title, str) and isinstance(description, str)):
+        return None
     choices = _read_choices(schema)
-    are_texts = isinstance(title, str) and isinstance(description, str)
-    if choices is None or not are_texts or kind not in [*_KINDS]:  # which may be unhashable
+    if choices is None:
         return None
-    suffix = "Length" if kind == "string" else "imum"
-    least = schema.get(f"min{suffix}", -_MAX_NUMBER)
-    most = schema.get(f"max{suffix}", _MAX_NUMBER)
-    are_numbers = {type(least), type(most)} <= {int, float}
-    if not are_numbers or not -_MAX_NUMBER <= least <= most <= _MAX_NUMBER:
+
+    suffix = "Length" if field_type == "string" else "imum"
+    minimum = schema.get(f"min{suffix}", -_MAX_NUMBER)
+    maximum = schema.get(f"max{suffix}", _MAX_NUMBER)
+    if not (type(minimum) in (int, float) and type(maximum) in (int, float)):
         return None
-    default = schema.get("default")
+    if not -_MAX_NUMBER <= minimum <= maximum <= _MAX_NUMBER:
+        return None
+
     field = _Field(
         name,
-        kind,
+        field_type,
         title=title,
         description=description,
         choices=choices,
-        least=least,
-        most=most,
-        default=default,
+        minimum=minimum,
+        maximum=maximum,
+        default=schema.get("default"),
         is_required=is_required,
     )
-    return field if default is None or _fits(default, field) else None
+    return field if field.default is None or _fits(field.default, field) else None
 
 
 def _read_choices(schema: JsonObject) -> dict[str, object] | None:
@@ -149,18 +157,19 @@ def _read_choices(schema: JsonObject) -> dict[str, object] | None:
         if not (isinstance(value, str) and isinstance(title, str)):
             return None
         choices[title] = value
-    is_clear = 0 < len(options) == len(choices)  # none of them is there twice
-    return choices if is_clear else None
+    has_each_once = 0 < len(options) == len(choices)
+    return choices if has_each_once else None
 
 
 def _fits(value: object, field: _Field) -> bool:
-    """Whether a value has the type of a field, and is one of its choices or within its bounds."""
-    if type(value) not in _TYPES[field.kind] or not isinstance(value, (str, int, float)):
+    """Return whether a value has the type of a field, and is one of its choices or in its range."""
+    if type(value) not in _TYPES[field.type]:
         return False
     if field.choices:
         return value in field.choices.values()
-    size = len(value) if isinstance(value, str) else value
-    return field.least <= size <= field.most
+    if isinstance(value, str):
+        return field.minimum <= len(value) <= field.maximum
+    return isinstance(value, (int, float)) and field.minimum <= value <= field.maximum
 
 
 # ---- what the user answers
@@ -185,19 +194,9 @@ def _ask_field(field: _Field) -> object:
         hints.append("empty for the default")
     elif not field.is_required:
         hints.append("empty to leave it out")
-
-    def read(line: str) -> object:
-        if not line:
-            if field.is_required and field.default is None:
-                raise ValueError("an answer is required; Ctrl-D declines")
-            return "" if field.default is None else field.default
-        value = _choose(line, field.choices) if field.choices else _parse(line, field.kind)
-        if not _fits(value, field):
-            raise ValueError(f"expected: {', '.join(_hints(field))}")
-        return value
-
     rows = _marked("\n".join(_rows(field)))
-    return ask_line(rows, f"Answer ({', '.join(hints)}): ", read, at_end=None)
+    ask = f"Answer ({', '.join(hints)}): "
+    return ask_line(rows, ask, partial(_read_line, field), at_end=None)
 
 
 def _rows(field: _Field) -> list[str]:
@@ -205,34 +204,52 @@ def _rows(field: _Field) -> list[str]:
     rows = [one_line(field.title)]
     if field.description:
         rows.append(field.description)
-    if field.kind != "boolean":
+    if field.type != "boolean":
         for number, title in enumerate(field.choices, 1):
             rows.append(f"{number}. {one_line(title)}")
     if field.default is not None:
-        titles = [title for title, value in field.choices.items() if value == field.default]
-        rows.append(f"default: {one_line(titles[0] if titles else str(field.default))}")
+        default = str(field.default)
+        for title, value in field.choices.items():
+            if value == field.default:
+                default = title
+                break
+        rows.append(f"default: {one_line(default)}")
     return rows
 
 
 def _hints(field: _Field) -> list[str]:
     """Return what may be typed for a field, in words of gptsh alone."""
-    if field.choices and field.kind == "string":
+    if field.choices and field.type == "string":
         return ["a number or a name above"]
-    unit = " characters" if field.kind == "string" else ""
-    hints = [_KINDS[field.kind]]
-    if field.least > -_MAX_NUMBER:
-        hints.append(f"at least {field.least}{unit}")
-    if field.most < _MAX_NUMBER:
-        hints.append(f"at most {field.most}{unit}")
+    unit = " characters" if field.type == "string" else ""
+    hints = [_HINTS[field.type]]
+    if field.minimum > -_MAX_NUMBER:
+        hints.append(f"at least {field.minimum}{unit}")
+    if field.maximum < _MAX_NUMBER:
+        hints.append(f"at most {field.maximum}{unit}")
     return hints
 
 
-def _parse(line: str, kind: str) -> str | float | None:
+def _read_line(field: _Field, line: str) -> object:
+    """Return the value that a line means, "" to leave the field out. Raises ValueError."""
+    if not line:
+        if field.default is not None:
+            return field.default
+        if field.is_required:
+            raise ValueError("an answer is required; Ctrl-D declines")
+        return ""
+    value = _choose(line, field.choices) if field.choices else _parse(line, field.type)
+    if not _fits(value, field):
+        raise ValueError(f"expected: {', '.join(_hints(field))}")
+    return value
+
+
+def _parse(line: str, field_type: str) -> str | float | None:
     """Return a line as text or number; None if it is no number."""
     try:
-        if kind == "integer":
+        if field_type == "integer":
             return int(line)
-        return float(line) if kind == "number" else line
+        return float(line) if field_type == "number" else line
     except ValueError:
         return None
 

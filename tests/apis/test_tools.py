@@ -578,7 +578,7 @@ def test_without_a_terminal_a_question_of_a_server_is_declined_in_one_line(
         entry(home, "bad", mode, 'auto_approve = ["*"]'),
         made("bad__ask", {"asked": asked}),
     )
-    note = "gptsh: tool server bad asked a question, which was declined: there is no terminal to ask on\n"
+    note = "gptsh: declined a question from tool server bad: there is no terminal to ask on\n"
     assert run == ("done\n", note, 0)
     assert '"action": "decline"' in results(home)["c1"]["content"]
 
@@ -588,7 +588,7 @@ def a_field(**schema: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {"x": schema}}
 
 
-NO_FIELD = "'x' in its form is no field that gptsh can ask for"
+NO_FIELD = "gptsh cannot ask for field 'x' of its form"
 NO_SUCH_FIELD = "its form requires fields that it does not have"
 ODD_FORMS: list[tuple[str, dict[str, Any], str]] = [
     ("required and unknown", {**a_field(type="string"), "required": ["x", "y"]}, NO_SUCH_FIELD),
@@ -649,8 +649,7 @@ def test_an_odd_form_is_declined_whole_before_anybody_is_asked(
     assert run.stdout == "done\n"
     assert run.code == 0
     notes = [
-        f"gptsh: tool server bad asked a question, which was declined: {reason}"
-        for *_, reason in ODD_FORMS
+        f"gptsh: declined a question from tool server bad: {reason}" for *_, reason in ODD_FORMS
     ]
     said = [line for line in run.stderr.splitlines() if "cut the rest" not in line]
     assert sorted(said) == sorted(notes)

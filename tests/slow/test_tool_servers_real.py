@@ -105,5 +105,5 @@ def test_without_a_terminal_each_era_is_declined(
     configure(home, model, table, ("trip", "{}"))
     run = home.run("go")
     assert run.code == 0
-    assert "either asked a question, which was declined" in run.stderr
+    assert "declined a question from tool server either" in run.stderr
     assert "decline" in results(home)["trip"]

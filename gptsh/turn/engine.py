@@ -1,4 +1,4 @@
-"""Prepare a turn: resolve agent, model, output form and tool servers; own client and tools."""
+"""Prepare a turn: resolve its agent, model, output and tool servers; own client and tools."""
 
 import sys
 import warnings
@@ -75,36 +75,35 @@ class Engine:
         """Resolve the setup of a turn; send nothing.
 
         Raises ConfigError and UsageError, whatever the question is: in the output form of the
-        turn, and after the notes, which may explain the failure.
+        turn, and after the notes on its agent, which may explain the failure.
         """
-        notes: list[str] = []
-        try:
-            return self._resolve(options, doc, notes)
-        except GptshError:
-            self.print_notes(notes)
-            raise
-
-    def _resolve(self, options: TurnOptions, doc: Document | None, notes: list[str]) -> Setup:
-        """Resolve the setup of a turn, and add its notes to ``notes``."""
         settings = self.settings
-        agent, tool_notes = with_tools(agent_of(settings, options, doc), options, settings, doc)
-        notes += tool_notes
+        agent, notes = with_tools(agent_of(settings, options, doc), options, settings, doc)
         unknown = unknown_import(settings, doc)
         if unknown and agent.model and not (options.model or options.agent):
             notes.append(
-                f"{unknown}, which the import names, has no provider here: asking {agent.model}"
+                f"the imported session used {unknown}, which has no provider here; "
+                f"asking {agent.model} instead"
             )
         conflict = settings.agents.conflict(agent.name)
         if conflict:
             notes.append(conflict)
-        output = output_of(settings, options, agent)
+        try:
+            setup = self._setup_for(agent, options)
+        except GptshError:
+            self.print_notes(notes)
+            raise
+        return setup._replace(notes=(*notes, *setup.notes))
+
+    def _setup_for(self, agent: Agent, options: TurnOptions) -> Setup:
+        """Return the setup of an agent, with the notes on its model. Raises as ``resolve``."""
+        output = output_of(self.settings, options, agent)
         self.reporter.output = output.form
         if agent.model is None:
             raise self.no_model_error()
-        servers = settings.tool_servers.select(agent.tools) if agent.tools else []
+        servers = self.settings.tool_servers.select(agent.tools) if agent.tools else []
         agent = self.with_full_model(agent)
-        notes += self.adaptations(agent)
-
+        notes = self.adaptations(agent)
         fallbacks = []
         for name in agent.fallback:
             if name != agent.model:
@@ -135,7 +134,7 @@ class Engine:
         return agent._replace(model=self.client.full_name(agent.model or ""))
 
     def adaptations(self, agent: Agent) -> list[str]:
-        """Notes on what an agent's model is not sent as the user asked.
+        """Return notes on what an agent's model is not sent as the user asked.
 
         Raises ConfigError if the model cannot be asked.
         """
@@ -174,23 +173,9 @@ class Engine:
         if self._toolbox and (self._servers != [*servers] or self._toolbox.has_ended_server):
             self.close_tools(interrupts)
         try:
-            if self._toolbox is None:
-                from gptsh.tools.toolbox import Toolbox
-
-                with interrupts.shielded():
-                    on_error = _note_missing_server if lenient else None
-                    if self._owns_process:
-                        warnings.simplefilter("ignore")  # the SDK's
-                    self._toolbox = Toolbox(
-                        servers,
-                        self._environ,
-                        lenient=lenient,
-                        on_error=on_error,
-                    )
-                    self._servers = [*servers]
-                    self._toolbox.start()
-            interrupts.before_kill.append(self._toolbox.kill)
-            yield self._toolbox
+            toolbox = self._toolbox or self._start_tools(servers, interrupts, lenient=lenient)
+            interrupts.before_kill.append(toolbox.kill)
+            yield toolbox
         except ToolServerError:
             self.close_tools(interrupts)
             raise
@@ -198,10 +183,27 @@ class Engine:
             if self._toolbox and not (self._keeps_tools and self._toolbox.ready):
                 self.close_tools(interrupts)
 
+    def _start_tools(
+        self, servers: Sequence[ToolServer], interrupts: Interrupts, *, lenient: bool
+    ) -> "Toolbox":
+        """Start these servers. Raises ToolServerError."""
+        from gptsh.tools.toolbox import Toolbox  # takes long, so a signal may interrupt it
+
+        on_error = _note_missing_server if lenient else None
+        with interrupts.shielded():
+            if self._owns_process:
+                warnings.simplefilter("ignore")  # the SDK's
+            toolbox = Toolbox(servers, self._environ, lenient=lenient, on_error=on_error)
+            self._toolbox = toolbox  # before it starts: if that fails, it is closed
+            self._servers = [*servers]
+            toolbox.start()
+        return toolbox
+
     def running_tools(self, servers: Sequence[ToolServer]) -> Tools | None:
-        """The tools of exactly these servers, if they are running and have listed their tools."""
-        is_ready = self._toolbox and self._toolbox.ready and self._servers == [*servers]
-        return self._toolbox if is_ready else None
+        """Return the tools of exactly these servers; None if they do not run or list tools yet."""
+        toolbox = self._toolbox
+        is_ready = toolbox and toolbox.ready and self._servers == [*servers]
+        return toolbox if is_ready else None
 
     def close_tools(self, interrupts: Interrupts) -> None:
         """End the servers, within about two seconds."""

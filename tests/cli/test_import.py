@@ -703,6 +703,6 @@ def test_an_imported_session_goes_on_without_its_model(
     assert run.stdout == "You said: more\n"
     assert (
         run.stderr
-        == f"gptsh: {named}, which the import names, has no provider here: asking lab/m\n"
+        == f"gptsh: the imported session used {named}, which has no provider here; asking lab/m instead\n"
     )
     assert lab.run("-s", "zzzz", "more") == ("You said: more\n", "", 0)

@@ -69,8 +69,8 @@ def main(argv: Sequence[str]) -> int:
     except RuntimeError as err:
         if str(err) != _NO_THREAD:
             raise
-        advice = "raise the limit: see ulimit -u and ulimit -v"
-        return reporter.fail(GptshError("no thread can start", advice))
+        advice = "raise the limits that ulimit -u and ulimit -v show"
+        return reporter.fail(GptshError("cannot start a thread", advice))
     except MemoryError:
         return reporter.fail(UsageError("the input is too large for this machine's memory"))
 
@@ -100,9 +100,9 @@ def _run(argv: Sequence[str], reporter: Reporter) -> int:
 
 
 def _parse(command: click.Command, argv: Sequence[str]) -> tuple[Flags, UsageError | None]:
-    """Return the options, and what is wrong with them.
+    """Return the options, and what is wrong with them, which is reported as they say.
 
-    Those of a wrong command line still say how to report it, such as ``-o json`` or ``--debug``.
+    Even a wrong command line may have ``-o json`` or ``--debug``.
     """
     try:
         return Flags(**command.make_context("gptsh", [*argv]).params), None
@@ -221,8 +221,8 @@ def _likely_option(typed: str) -> str:
     if typed in OUTPUTS:
         return f"-o {typed} prints it"
     names = _long_names(ROWS)
-    similar = max(names, key=lambda name: _option_score(typed, name))
-    score, _ = _option_score(typed, similar)
+    similar = max(names, key=lambda name: (_option_score(typed, name), typed.startswith(name)))
+    score = _option_score(typed, similar)
     param = max(STORED, key=lambda name: likeness(typed, name))
     if likeness(typed, param) >= max(score, _MIN_LIKENESS):
         return f"-p {param}=VALUE sets it"
@@ -242,13 +242,11 @@ def _long_names(rows: Sequence[Row]) -> list[str]:
     return names
 
 
-def _option_score(typed: str, name: str) -> tuple[float, bool]:
-    """How probably an option was meant, the highest where it has all words that were typed."""
+def _option_score(typed: str, name: str) -> float:
+    """Return how likely an option was meant: most if it has more than all words that were typed."""
     words = set(typed.split("-"))
     option_words = set(name.split("-"))
-    score = likeness(typed, name)
     if words < option_words:
-        score = 2.0
-    elif option_words < words:
-        score = max(score, _EXTRA_WORD)
-    return score, typed.startswith(name)
+        return 2.0
+    score = likeness(typed, name)
+    return max(score, _EXTRA_WORD) if option_words < words else score

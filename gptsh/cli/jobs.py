@@ -97,7 +97,7 @@ def since_of(value: str) -> datetime:
 
 
 def session_ref(flags: Flags, config: "Settings") -> str | None:
-    """The reference from the command line, else from the environment; None for a new session.
+    """Return the reference from the command line, else the environment; None for a new session.
 
     Raises UsageError.
     """
@@ -116,7 +116,7 @@ def session_ref(flags: Flags, config: "Settings") -> str | None:
 
 
 def time_limit(flags: Flags, config: "Settings") -> float | None:
-    """Seconds that the run may take; None: no limit. Raises UsageError."""
+    """Return the seconds that the run may take; None: no limit. Raises UsageError."""
     from gptsh.config import settings
 
     if flags.timeout is None:
@@ -151,14 +151,14 @@ def turn_options(flags: Flags, config: "Settings") -> "TurnOptions":
         system=flags.system,
         params=params,
         removed_params=removals,
-        web=not flags.no_web if flags.web or flags.no_web else None,
+        web=_chosen(on=flags.web, off=flags.no_web),
         fallback=flags.fallback,
         max_cost=flags.max_cost,
         tools=chosen_tools(flags),
         output=flags.output,
         block=flags.block or ("" if flags.extract else None),
         schema=flags.schema,
-        show_reasoning=not flags.no_reasoning if flags.reasoning or flags.no_reasoning else None,
+        show_reasoning=_chosen(on=flags.reasoning, off=flags.no_reasoning),
         stream=not flags.no_stream,
         truncate=flags.truncate,
         title=flags.title,
@@ -176,8 +176,13 @@ def turn_options(flags: Flags, config: "Settings") -> "TurnOptions":
     )
 
 
+def _chosen(*, on: bool, off: bool) -> bool | None:
+    """Return what an option and its opposite choose; None without either."""
+    return not off if on or off else None
+
+
 def paths_and_pipe(flags: Flags, config: "Settings") -> tuple[tuple[str, ...], int | None]:
-    """The paths of ``-f`` without ``-``, and the place of what is piped; None if it is not read.
+    """Return the paths of ``-f`` without ``-``, and the place of the pipe; None: it is not read.
 
     Raises UsageError if ``-f -`` has nothing to read.
     """
@@ -211,35 +216,38 @@ def check_labels(flags: Flags, config: "Settings") -> None:
 
 
 def list_sessions(flags: Flags) -> int:
-    """``--list-sessions``."""
+    """List sessions (``--list-sessions``)."""
     from gptsh.manage import lists
 
     return lists.list_sessions(filters_of(flags), flags.output)
 
 
 def search_sessions(flags: Flags) -> int:
-    """``--search-sessions``."""
+    """Search sessions (``--search-sessions``)."""
     from gptsh.manage import lists
 
     return lists.search_sessions(flags.search_sessions or "", filters_of(flags), flags.output)
 
 
 def show_usage(flags: Flags) -> int:
-    """``--usage``."""
+    """Show tokens and costs (``--usage``)."""
     from gptsh.manage.usage import show_usage
 
     return show_usage(flags.session, filters_of(flags), flags.output)
 
 
 def show_session(flags: Flags) -> int:
-    """``--show-session``."""
+    """Show a session (``--show-session``)."""
     from gptsh.manage import show
 
     return show.show_session(flags.show_session or "", flags.output, full=flags.full)
 
 
 def export_sessions(flags: Flags) -> int:
-    """``--export-session``. Raises UsageError unless there are either references or filters."""
+    """Export sessions (``--export-session``).
+
+    Raises UsageError unless there are either references or filters.
+    """
     from gptsh.manage import show
 
     refs = [ref for ref in flags.export_session if ref != MATCHING]
@@ -252,21 +260,21 @@ def export_sessions(flags: Flags) -> int:
 
 
 def delete_sessions(flags: Flags) -> int:
-    """``--delete-session``."""
+    """Delete sessions (``--delete-session``)."""
     from gptsh.manage import removing
 
     return removing.delete_sessions(flags.delete_session, flags.output, yes=flags.yes)
 
 
 def archive_sessions(flags: Flags) -> int:
-    """``--archive-session``."""
+    """Move sessions to the archive (``--archive-session``)."""
     from gptsh.manage import removing
 
     return removing.archive_sessions(flags.archive_session, flags.output)
 
 
 def delete_snapshot(flags: Flags) -> int:
-    """``--delete-snapshot``."""
+    """Delete a snapshot (``--delete-snapshot``)."""
     from gptsh.manage import removing
 
     return removing.delete_snapshot(flags.delete_snapshot or "", flags.output)

@@ -15,7 +15,7 @@ LIMITED = (
     f"import resource as r, os, sys; r.setrlimit(r.RLIMIT_STACK, ({_STACK}, r.RLIM_INFINITY)); "
     "os.execv(sys.argv[1], sys.argv[1:])"
 )
-NO_THREAD = "gptsh: no thread can start: raise the limit: see ulimit -u and ulimit -v\n"
+NO_THREAD = "gptsh: cannot start a thread: raise the limits that ulimit -u and ulimit -v show\n"
 
 pytestmark = pytest.mark.skipif(
     resource.getrlimit(resource.RLIMIT_STACK)[1] != resource.RLIM_INFINITY

@@ -2,10 +2,9 @@
 
 from collections.abc import Collection, Sequence
 from functools import cache
-from typing import NamedTuple
 
 from gptsh.content.answer import filtered_questions
-from gptsh.content.attachments import ABILITIES, NAMES, Kind, Media, media_in, not_sent
+from gptsh.content.attachments import ABILITIES, NAMES, Kind, media_in, not_sent
 from gptsh.core import turns
 from gptsh.errors import GptshError, ModelError, UsageError
 from gptsh.llm.client import Client
@@ -16,17 +15,6 @@ from gptsh.text import quantity
 # The session keeps all of it. The current question is sent whole, or is an error.
 
 _DIGEST = 16  # hexadecimal digits of an image's digest
-
-
-class _Attachment(NamedTuple):
-    message: Message
-    part: Part
-    media: Media
-
-
-class _SentImage(NamedTuple):
-    message_index: int
-    digest: str
 
 
 class Exclusions:
@@ -61,39 +49,34 @@ class Exclusions:
             if last_question["id"] in self._filtered:
                 stdio.note("the last question is not sent: the provider's filter refused it")
 
-        attachments = []
-        for message in messages:
-            for part, media in media_in(message):
-                attachments.append(_Attachment(message, part, media))
-        if not attachments:  # the servers' reports are not read for nothing
-            return
-        self._find_unsupported(attachments)
-        digests = {image.digest for image in self._sent_images(messages)}
-        if digests:
-            self._refuse(digests & self._client.refused_images(self._model))
+        self._find_unsupported(messages)
+        images = self._sent_images(messages)
+        if images:
+            self._refuse(images & self._client.refused_images(self._model))
 
-    def _find_unsupported(self, attachments: Sequence[_Attachment]) -> None:
+    def _find_unsupported(self, messages: Sequence[Message]) -> None:
         """Find the kinds of attachments that the model does not accept.
 
         A note says how many are not sent, including those that its API cannot carry.
         """
         model = self._model
-        unsupported = set()
-        for kind in {attachment.media.kind for attachment in attachments}:
-            if self._client.can(model, ABILITIES[kind]) is False:  # None: nobody knows
-                unsupported.add(kind)
-        self.kinds = frozenset(unsupported)
-
+        accepts: dict[Kind, bool] = {}
         left_out = []
-        for message, part, media in attachments:
-            name = NAMES[media.kind]
-            if media.kind in self.kinds:
+        for message in messages:
+            for part, media in media_in(message):
+                kind = media.kind
+                if kind not in accepts:
+                    can_read = self._client.can(model, ABILITIES[kind])
+                    accepts[kind] = can_read is not False  # None: nobody knows
+                if accepts[kind]:
+                    if message["role"] != "assistant" and not self._client.accepts(model, part):
+                        left_out.append(f"{NAMES[kind]} in that form")
+                    continue
                 if message["id"] == self._question_id:
-                    problem = f"{model} does not accept {name}"
+                    problem = f"{model} does not accept {NAMES[kind]}"
                     raise UsageError(problem, "choose another model with -m")
-                left_out.append(name)
-            elif message["role"] != "assistant" and not self._client.accepts(model, part):
-                left_out.append(f"{name} of that form")
+                left_out.append(NAMES[kind])
+        self.kinds = frozenset(kind for kind in accepts if not accepts[kind])
         if left_out:
             number = quantity(len(left_out), "attachment")
             names = " or ".join(sorted(set(left_out)))
@@ -135,13 +118,10 @@ class Exclusions:
         for index, message in enumerate(messages):
             if message.get("model") == self._model:
                 last_answer = index
-        sent = self._sent_images(messages)
-        digests = {image.digest for image in sent if image.message_index > last_answer}
-        if not digests:
-            digests = {image.digest for image in sent}
-        self._to_remember |= digests
-        self._refuse(digests)
-        return bool(digests)
+        images = self._sent_images(messages[last_answer + 1 :]) or self._sent_images(messages)
+        self._to_remember |= images
+        self._refuse(images)
+        return bool(images)
 
     def remember(self) -> None:
         """Remember the images that ``learn`` left out: the request without them was answered."""
@@ -149,26 +129,23 @@ class Exclusions:
             self._client.remember_refused_images(self._model, self._to_remember)
             self._to_remember = set()
 
-    def _sent_images(self, messages: Sequence[Message]) -> list[_SentImage]:
-        """Return the images outside the question that are sent."""
+    def _sent_images(self, messages: Sequence[Message]) -> set[str]:
+        """Return the digests of the images outside the question that are sent."""
         if "image" in self.kinds:
-            return []
-        sent = []
-        for index, message in enumerate(messages):
-            if message["id"] == self._question_id:
-                continue
-            for _, digest in _images_in(message):
-                if digest not in self._refused:
-                    sent.append(_SentImage(index, digest))
-        return sent
+            return set()
+        digests: set[str] = set()
+        for message in messages:
+            if message["id"] != self._question_id:
+                digests.update(digest for _, digest in _images_in(message))
+        return digests - self._refused
 
-    def _refuse(self, digests: set[str]) -> None:
+    def _refuse(self, images: set[str]) -> None:
         """Leave out images from now on; a note says how many."""
-        if digests:
-            self._refused |= digests
-            images = quantity(len(digests), "image")
-            it = "it" if len(digests) == 1 else "them"
-            stdio.note(f"{images} not sent: {self._model} refused {it}")
+        if images:
+            self._refused |= images
+            count = quantity(len(images), "image")
+            it = "it" if len(images) == 1 else "them"
+            stdio.note(f"{count} not sent: {self._model} refused {it}")
 
 
 def _images_in(message: Message) -> list[tuple[Part, str]]:

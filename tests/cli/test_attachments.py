@@ -211,13 +211,13 @@ PDF_BY_URL = {"type": "document", "source": {"type": "url", "url": "https://x/y.
     [
         (
             "anthropic/claude-sonnet-4-5",
-            "2 attachments {}anthropic/claude-sonnet-4-5 does not accept images of that form",
+            "2 attachments {}anthropic/claude-sonnet-4-5 does not accept images in that form",
         ),
         (
             "ollama/m",
-            "2 attachments {}ollama/m does not accept PDF documents or images of that form",
+            "2 attachments {}ollama/m does not accept PDF documents or images in that form",
         ),
-        ("lab/m", "1 attachment {}lab/m does not accept PDF documents of that form"),
+        ("lab/m", "1 attachment {}lab/m does not accept PDF documents in that form"),
         ("mistral/m", ""),
     ],
 )

@@ -66,7 +66,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         else:
             question = run.read_question(sources)
             if flags.edit and question is None:
-                stdio.note("the question is empty: nothing is asked")
+                stdio.note("the question is empty, so nothing was asked")
                 return 0
         if sources.waits_for_pipe:
             run.session = Session.open(ref)  # another run may have added to it meanwhile
@@ -294,7 +294,7 @@ def _open(flags: Flags, ref: str | None) -> tuple[Session, Message | None]:
     """
     if not flags.retry:
         return Session.open(ref), None
-    what = "it asks the session's last question"
+    what = "it asks the session's last question again"
     if ref is None:
         raise UsageError("--retry needs a session", "name one with -s REF, or -c")
     if flags.prompt:

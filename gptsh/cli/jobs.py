@@ -37,10 +37,10 @@ def filters_of(flags: Flags) -> "Filters":
 
 
 def refuse_filters(flags: Flags, named_by: str) -> None:
-    """Raise UsageError if the command line chooses among sessions; ``named_by`` names one."""
+    """Raise UsageError if the command line filters sessions; ``named_by`` names one."""
     chosen = chosen_filters(flags)
     if chosen:
-        problem = f"{chosen[0]} chooses among sessions, and {named_by} names one"
+        problem = f"{chosen[0]} filters sessions, but {named_by} names one"
         raise UsageError(problem, "leave one of them out")
 
 

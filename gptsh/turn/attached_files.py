@@ -95,8 +95,9 @@ class Files:
 
         Raises TooLong once a text exceeds the window.
         """
-        is_media = attachments.may_be_pdf(data) or attachments.detect_type(data[:_FIRST_BYTES])
-        if self._client is None or self._model is None or is_media:
+        if self._client is None or self._model is None:
+            return
+        if attachments.may_be_pdf(data) or attachments.detect_type(data[:_FIRST_BYTES]):
             return
         if not self._has_asked:
             self._has_asked = True

@@ -247,7 +247,7 @@ class Planner:
 
     def _advice_on_length(self) -> str:
         """Return what the user can do about a prompt that is too long."""
-        advice = "shorten it, or choose a larger window with -m"
+        advice = "shorten it, or choose a model with a larger window with -m"
         if not self.rules.compact and turns.question_index(self._session.messages):
             advice += '; compact = "auto" under [context] sends less of the session'
         if self._can_truncate():

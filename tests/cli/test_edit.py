@@ -58,7 +58,8 @@ def test_words_are_in_the_editor_and_piped_text_is_shown_and_sent(home: Home) ->
 
 @pytest.mark.parametrize(
     ("script", "note", "code"),
-    [("true", "the question is empty: nothing is asked", 0), (': > "$1"', "the question is empty: nothing is asked", 0),
+    [("true", "the question is empty, so nothing was asked", 0),
+     (': > "$1"', "the question is empty, so nothing was asked", 0),
      ("exit 3", "the editor .* ended with exit status 3: set VISUAL or EDITOR", 2),
      ('rm "$1"', "the question cannot be edited: .*No such file.*", 2)],
 )  # fmt: skip

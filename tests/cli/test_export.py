@@ -351,7 +351,7 @@ REFUSED = [
     (["--export-session", "--format", "json"], "--export-session needs a session"),
     (
         ["--export-session", "0", "--here"],
-        "--here chooses among sessions, and --export-session names one",
+        "--here filters sessions, but --export-session names one",
     ),
     (
         ["--export-session", "0", "1"],

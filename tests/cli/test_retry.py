@@ -83,15 +83,15 @@ def test_a_retry_that_fails_before_its_first_save_changes_nothing(lab: Home) -> 
         (["-s", "0@0", "--retry"], "there is no turn yet"),
         (
             ["-s", "0", "--retry", "words"],
-            "--retry takes no prompt: it asks the session's last question",
+            "--retry takes no prompt: it asks the session's last question again",
         ),
         (
             ["-s", "0", "--retry", "-f", "a"],
-            "-f cannot be used with --retry: it asks the session's last question",
+            "-f cannot be used with --retry: it asks the session's last question again",
         ),
         (
             ["-s", "0", "--retry", "-e"],
-            "-e cannot be used with --retry: it asks the session's last question",
+            "-e cannot be used with --retry: it asks the session's last question again",
         ),
         (["-i", "-s", "0", "--retry"], "--retry cannot be used with -i: leave out -i to ask once"),
     ],

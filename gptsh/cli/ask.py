@@ -5,9 +5,16 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from gptsh.cli.jobs import SAVE_HINT, check_labels, paths_and_pipe, session_ref, turn_options
+from gptsh.cli.jobs import (
+    SAVE_HINT,
+    Sources,
+    check_labels,
+    question_sources,
+    session_ref,
+    turn_options,
+)
 from gptsh.cli.options import AGENT_OPTIONS, Flags
 from gptsh.config import settings
 from gptsh.config.settings import Settings
@@ -57,7 +64,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         ref = session_ref(flags, config)
         session, question = _open(flags, ref)
         _check_options(flags, config, session)
-        sources = _question_sources(flags, config)
+        sources = question_sources(flags, config)
         engine = Engine(config, environ, reporter, sends=not flags.dry_run)
         run = _Run(flags, options, engine, session, interrupts)
 
@@ -171,13 +178,13 @@ class _Run:
 
     # ---- the question
 
-    def read_question(self, sources: "_Sources") -> Message | None:
+    def read_question(self, sources: Sources) -> Message | None:
         """Read the question from all its sources; None if there is none.
 
         Raises ConfigError, and UsageError and TooLong as ``read_input``.
         """
         flags = self._flags
-        if sources.promise_question(self._options, self.session):
+        if self._expects_question(sources):
             # An error of the options comes before the pipe is read: nobody can pipe it in twice.
             agent = self.begin_turn().agent
         else:
@@ -202,6 +209,16 @@ class _Run:
             _note_single_word(flags, question)
         return question
 
+    def _expects_question(self, sources: Sources) -> bool:
+        """Return whether a question is sure to follow, or at least expected from the pipe."""
+        flags = self._flags
+        if flags.edit or flags.prompt or sources.paths:
+            return True
+        if flags.has_labels or sources.pipe_index is None or stdio.is_terminal(sys.stdin):
+            return False
+        # A pipe that is empty already may be all: then a session shows its answer.
+        return sources.waits_for_pipe or self.session.stored is None
+
     def _edit(self, words: str, piped: Part | None) -> str:
         """Let the user write the question in an editor, beside the piped text or the last answer.
 
@@ -221,35 +238,6 @@ class _Run:
                 return write_question(words, about, comment)
             except OSError as err:
                 raise UsageError(f"the question cannot be edited: {err}") from err
-
-
-class _Sources(NamedTuple):
-    """Where the question comes from, beside the words: files and standard input."""
-
-    has_words: bool  # or files, or an editor that asks for words
-    paths: tuple[str, ...]
-    pipe_index: int | None  # the place of what is piped among the paths; None: it is not read
-    waits_for_pipe: bool  # another program has not written to it yet
-
-    def promise_question(self, options: TurnOptions, session: Session) -> bool:
-        """Return whether a question is sure to follow, or at least expected from the pipe."""
-        if self.has_words:
-            return True
-        if options.has_labels or self.pipe_index is None or stdio.is_terminal(sys.stdin):
-            return False
-        # A pipe that is empty already may be all: then a session shows its answer.
-        return self.waits_for_pipe or session.stored is None
-
-
-def _question_sources(flags: Flags, config: Settings) -> _Sources:
-    """Raises UsageError as ``paths_and_pipe``."""
-    paths, pipe_index = paths_and_pipe(flags, config)
-    return _Sources(
-        has_words=bool(flags.edit or flags.prompt or paths),
-        paths=paths,
-        pipe_index=pipe_index,
-        waits_for_pipe=pipe_index is not None and stdio.is_pending(sys.stdin),
-    )
 
 
 def _note_single_word(flags: Flags, question: Message) -> None:

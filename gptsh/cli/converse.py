@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 
 from gptsh.chat.conversation import Conversation
-from gptsh.cli.jobs import check_labels, paths_and_pipe, session_ref, turn_options
+from gptsh.cli.jobs import check_labels, question_sources, session_ref, turn_options
 from gptsh.cli.options import NOT_INTERACTIVE, Flags
 from gptsh.config import settings
 from gptsh.errors import UsageError
@@ -28,7 +28,8 @@ def converse(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> in
     reporter.output = "text"  # an output format in the config file is for single runs
     config = settings.load(environ, flags.config)
     options = turn_options(flags, config)
-    paths, pipe_index = paths_and_pipe(flags, config)
+    sources = question_sources(flags, config)
+    paths = sources.paths
     chat = Conversation(config, options, environ, reporter, paths=paths, values=flags.var)
     with Interrupts(None, in_conversation=True) as interrupts:
         check_labels(flags, config)
@@ -38,7 +39,7 @@ def converse(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> in
         if flags.prompt or flags.file or not stdio.is_terminal(sys.stdin):
             template = chat.template()
             files = Files(refuses=flags.truncate is None)
-            given = read_input(words, files, paths, pipe_index, expects_pipe=False)
+            given = read_input(words, files, paths, sources.pipe_index, expects_pipe=False)
             first = make_question(words, given, template=template)
         with interrupts.shielded():
             return run_loop(chat, first, words, interrupts, reporter)
@@ -47,20 +48,20 @@ def converse(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> in
 def with_picked_session(flags: Flags) -> Flags | None:
     """Return the options of the command line with the session that the user picks.
 
-    None if the user leaves the list.
-
-    The first word may name the session instead, as in ``gptsh -r 7x2m``. Without a question, on a
-    terminal, they start a conversation. Raises as ``pick``, and UsageError if a conversation is not
-    possible.
+    None if the user leaves the list. The first word may name the session instead, as in
+    ``gptsh -r 7x2m``. On a terminal, and with nothing to ask or do once, a conversation starts.
+    Raises as ``pick``, and UsageError if a conversation is not possible.
     """
     from gptsh.core import folders
 
-    named = flags.prompt[0] if flags.prompt and folders.is_reference(flags.prompt[0]) else None
-    if named:
+    named = None
+    if flags.prompt and folders.is_reference(flags.prompt[0]):
+        named = flags.prompt[0]
         flags = flags.changed(prompt=flags.prompt[1:])
-    asks = flags.prompt or flags.file or flags.has_labels or set(NOT_INTERACTIVE) & set(flags.given)
+    has_question = bool(flags.prompt or flags.file)
+    runs_once = not set(NOT_INTERACTIVE).isdisjoint(flags.given)
     is_interactive = flags.interactive
-    if not asks and stdio.is_terminal(sys.stdin):
+    if not (has_question or runs_once or flags.has_labels) and stdio.is_terminal(sys.stdin):
         is_interactive = True
     if is_interactive:
         check_stdout(flags)
@@ -73,7 +74,7 @@ def with_picked_session(flags: Flags) -> Flags | None:
         return None
     return flags.changed(
         resume=False,
-        session=filename or None,
+        session=filename or None,  # "" is a new session
         new=not filename,
         interactive=is_interactive,
     )

@@ -3,7 +3,7 @@
 import re
 import sys
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.cli.options import FILTERS, LABELS, MATCHING, STDIN, Flags
 from gptsh.errors import UsageError
@@ -181,24 +181,40 @@ def _chosen(*, on: bool, off: bool) -> bool | None:
     return not off if on or off else None
 
 
-def paths_and_pipe(flags: Flags, config: "Settings") -> tuple[tuple[str, ...], int | None]:
-    """Return the paths of ``-f`` without ``-``, and the place of the pipe; None: it is not read.
+class Sources(NamedTuple):
+    """Where a question comes from, beside its words: files and standard input."""
+
+    paths: tuple[str, ...]
+    pipe_index: int | None  # the place of what is piped among the paths; None: it is not read
+    waits_for_pipe: bool  # another program has not written to it yet
+
+
+def question_sources(flags: Flags, config: "Settings") -> Sources:
+    """Return what ``-f`` and stdin give a question.
 
     Raises UsageError if ``-f -`` has nothing to read.
     """
     paths = tuple(path for path in flags.file if path != STDIN)
-    if STDIN not in flags.file:
+    pipe_index = None
+    if STDIN in flags.file:
+        _check_stdin(flags)
+        pipe_index = flags.file.index(STDIN)
+    elif config.read_stdin and not flags.no_stdin:
         shows_compaction = flags.compact and not flags.apply
-        takes_prompt = not (flags.retry or shows_compaction)
-        reads_stdin = takes_prompt and config.read_stdin and not flags.no_stdin
-        return paths, len(paths) if reads_stdin else None
+        if not (flags.retry or shows_compaction):  # which take no prompt
+            pipe_index = len(paths)
+    waits_for_pipe = pipe_index is not None and stdio.is_pending(sys.stdin)
+    return Sources(paths, pipe_index, waits_for_pipe=waits_for_pipe)
+
+
+def _check_stdin(flags: Flags) -> None:
+    """Raise UsageError if ``-f -`` cannot be read."""
     if flags.no_stdin:
         raise UsageError("-f - and --no-stdin cannot be used together")
     if sys.stdin is None:
         raise UsageError("-f - reads standard input, which is closed")
     if stdio.is_terminal(sys.stdin):
         raise UsageError("-f - reads standard input, which is a terminal", "pipe a file in")
-    return paths, flags.file.index(STDIN)
 
 
 def check_labels(flags: Flags, config: "Settings") -> None:

@@ -94,7 +94,7 @@ class FolderSearch:
                         todo.append((name, patterns if is_deep else rest))
                 elif not (is_deep or rest):
                     yield name
-                elif entry.is_dir():
+                elif _leads_to_folder(entry):
                     self.left_out[self._path(name)] = _LINK
 
     def _matching(
@@ -140,6 +140,14 @@ class FolderSearch:
 
     def _path(self, name: str) -> str:
         return os.path.join(self.folder, name).removeprefix("./")
+
+
+def _leads_to_folder(entry: "os.DirEntry[str]") -> bool:
+    """Return whether an entry is a link to a folder; False for a link to itself."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def _is_hidden(name: str) -> bool:

@@ -183,6 +183,15 @@ def test_links_in_a_circle_do_not_keep_a_pattern_busy(home: Home) -> None:
     )
 
 
+@pytest.mark.parametrize("source", [".", "**/*.txt"])
+def test_a_link_to_itself_is_no_folder(home: Home, source: str) -> None:
+    put(home.cwd, a__b_txt="B")
+    (home.cwd / "loop").symlink_to("loop")
+    run = home.run(*ECHO, "-f", source, "what?")
+    assert run.stdout == "You said: what?\n\na/b.txt:\nB\n"
+    assert run.code == 0
+
+
 @needs("git")
 def test_what_git_tracks_below_a_link_is_not_sent(home: Home) -> None:
     put(home.cwd, repo__sub__a_txt="A", repo__b_txt="B", outside__a_txt="SECRET")

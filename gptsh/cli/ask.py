@@ -148,7 +148,8 @@ class _Run:
         if self._flags.apply and session.location is None:
             problem = f"{session.given_ref}: cannot compact a point of a session"
             raise UsageError(problem, "compact the session, or ask from the point")
-        return compact(self._engine, self._options, self._interrupts, session, self._setup)
+        compact(self._engine, self._options, self._interrupts, session, self._setup)
+        return 0
 
     def label(self, ref: str) -> int:
         """Label the session that a reference names."""

@@ -27,8 +27,8 @@ def compact(
     interrupts: Interrupts,
     session: Session,
     setup: Setup,
-) -> int:
-    """Show what a compaction would change, or with ``--apply`` make it; return the exit code.
+) -> None:
+    """Show what a compaction would change, or with ``--apply`` make it.
 
     Raises GptshError if its summary fails; the session is then labelled, but not compacted.
     """
@@ -53,30 +53,15 @@ def compact(
     if compacted is None:
         session.emit("compression_skipped", reason="nothing would be shorter")
 
-    failure = session.failure
-    prompt = compacted or current
-    record: Compaction = prompt.compaction or {} if compacted else {}
-    is_fork = document.is_unsaved(session.doc)
-    result: CompactionReport = {
-        "session": session.doc["meta"].get("forked_from") if is_fork else session.doc["id"],
-        "changes": compacted is not None,
-        "applied": compacted is not None and applies and failure is None,
-        **compaction_report(prompt),
-        "before": record.get("before", current.message_tokens),
-        "after": record.get("after", current.message_tokens),
-        "budget": prompt.budget.limit,
-        "window": prompt.budget.window,
-        "error": structured.error(failure, "") if failure else None,
-    }
+    result = _report(session, current, compacted, applies=applies)
     engine.reporter.reported = True
     if setup.output.is_structured:
         with stdio.output_errors():
             screen.writer.conclude(result)
     else:
         stdio.write_lines(compaction_lines(result))
-    if failure:
-        raise failure
-    return 0
+    if session.failure:
+        raise session.failure
 
 
 def _apply(planner: Planner, session: Session, screen: Screen) -> Prompt | None:
@@ -94,3 +79,30 @@ def _apply(planner: Planner, session: Session, screen: Screen) -> Prompt | None:
         with contextlib.suppress(OSError):
             screen.writer.close()
         raise
+
+
+def _report(
+    session: Session,
+    current: Prompt,
+    compacted: Prompt | None,
+    *,
+    applies: bool,
+) -> CompactionReport:
+    """Return what a compaction changes or has changed; ``applies``: it was to be saved."""
+    failure = session.failure
+    prompt = compacted or current
+    record: Compaction = {}
+    if compacted:
+        record = compacted.compaction or {}
+    is_fork = document.is_unsaved(session.doc)
+    return {
+        "session": session.doc["meta"].get("forked_from") if is_fork else session.doc["id"],
+        "changes": compacted is not None,
+        "applied": compacted is not None and applies and failure is None,
+        **compaction_report(prompt),
+        "before": record.get("before", current.message_tokens),
+        "after": record.get("after", current.message_tokens),
+        "budget": prompt.budget.limit,
+        "window": prompt.budget.window,
+        "error": structured.error(failure, "") if failure else None,
+    }

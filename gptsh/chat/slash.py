@@ -414,11 +414,12 @@ def _agent_lines(chat: Conversation) -> list[str]:
     current = chat.agent()
     lines = []
     if current.name not in chat.settings.agents:  # the session has it from another config
-        lines.append(agent_line(current.name, current.model, True))
+        lines.append(agent_line(current.name, current.model, default=True))
     for agent in chat.settings.agents.readable(stdio.note):
         model = model_of(chat.settings, agent, agent.model, chat.options.model)
         is_current = agent.name == current.name
-        lines.append(agent_line(agent.name, model, is_current, agent.prompt_names()))
+        names = agent.prompt_names()
+        lines.append(agent_line(agent.name, model, default=is_current, names=names))
     note = chat.settings.agents.note_on_others()
     if note:
         stdio.note(note)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.core.listing import SessionSummary, display_title
 from gptsh.messages import Tool
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 INDENT = "    "  # before the matching passage, under the line of its session
-_TITLE_WIDTH = 20  # columns that a title keeps; what follows it is shortened first
+_TITLE_WIDTH = 20  # columns that a title keeps as long as anything else can be left out
 # Marks of Markdown that a passage is easier to read without.
 _MARKS = re.compile(r"(?<!\w)\*{1,3}(?=\S)|(?<=\S)\*{1,3}(?!\w)|`+|(?<!\S)#{1,6} ")
 
@@ -37,9 +37,11 @@ def listing_line(summary: SessionSummary) -> str:
     Without a title it has the first question in quotes. ``[@NAME]`` and ``[fork of ID@POINT]``
     are at the end.
     """
+    index = _index(summary)
+    date = local_time(summary["updated_at"])
     title = display_title(summary["title"], summary["preview"])
-    text = one_line(f"{title} {_facts_after_title(summary)}")
-    return f"{_index(summary)} {summary['id']} {local_time(summary['updated_at'])} {text}"
+    title_and_facts = one_line(f"{title} {_facts_after_title(summary)}")
+    return f"{index} {summary['id']} {date} {title_and_facts}"
 
 
 def listing_row(summary: SessionSummary, width: int) -> str:
@@ -62,12 +64,24 @@ def _index(summary: SessionSummary) -> str:
 
 
 def _facts_after_title(summary: SessionSummary) -> str:
-    facts = f"({summary['agent'] or '?'}|{summary['model'] or '?'})"
+    agent = summary["agent"] or "?"
+    model = summary["model"] or "?"
+    facts = f"({agent}|{model})"
     for name in summary["names"]:
         facts += f" [{name}]"
     if summary["forked_from"]:
         facts += f" [fork of {summary['forked_from']}]"
     return facts
+
+
+# ---- search results
+
+
+class _Piece(NamedTuple):
+    """A piece of the passage of a search result, with control characters made visible."""
+
+    text: str
+    is_word: bool  # that was searched for
 
 
 def found_lines(item: "Found", style: TerminalStyle = PLAIN) -> str:
@@ -87,15 +101,16 @@ def found_rows(item: "Found", width: int) -> str:
     The passage is shown without marks of Markdown.
     """
     speaker, separator, _ = item["match"].partition(": ")
-    hidden = {*range(len(speaker + separator))}
+    hidden = set(range(len(speaker + separator)))
     for mark in _MARKS.finditer(item["match"]):
-        hidden.update(range(*mark.span()))
-    role = truncate_end(visible(f"{speaker}:"), width // 2)
-    pieces = _cut(_pieces(item, hidden), width - columns(f"{INDENT}{role} "))
-    return f"{listing_row(item, width)}\n{INDENT}{styled(role, DIM)} {_highlighted(pieces, BOLD)}"
+        hidden.update(range(mark.start(), mark.end()))
+    speaker = truncate_end(visible(f"{speaker}:"), width // 2)
+    pieces = _cut(_pieces(item, hidden), width - columns(f"{INDENT}{speaker} "))
+    passage = f"{styled(speaker, DIM)} {_highlighted(pieces, BOLD)}"
+    return f"{listing_row(item, width)}\n{INDENT}{passage}"
 
 
-def _pieces(item: "Found", hidden: Collection[int] = ()) -> list[str]:
+def _pieces(item: "Found", hidden: Collection[int] = ()) -> list[_Piece]:
     """Return a passage, split before and after each of the words that were searched for.
 
     ``hidden``: positions of other characters that are left out.
@@ -105,32 +120,33 @@ def _pieces(item: "Found", hidden: Collection[int] = ()) -> list[str]:
     position = 0
     for start, end in [*item["marks"], (len(match), len(match))]:
         between = [match[index] for index in range(position, start) if index not in hidden]
-        pieces.append(visible("".join(between)))
-        pieces.append(visible(match[start:end]))
+        pieces.append(_Piece(visible("".join(between)), is_word=False))
+        pieces.append(_Piece(visible(match[start:end]), is_word=True))
         position = end
     return pieces
 
 
-def _cut(pieces: Sequence[str], width: int) -> list[str]:
-    """Cut the pieces at both ends to ``width`` columns, the first word in the middle if needed."""
-    before, word, *_ = pieces
-    after = "".join(pieces[1:])
-    middle = (width - columns(word)) // 2
-    before = truncate_start(before, max(middle, width - columns(after)))
-    after = truncate_end(after, width - columns(before))
+def _cut(pieces: Sequence[_Piece], width: int) -> list[_Piece]:
+    """Cut a passage at both ends to ``width`` columns, its first word in the middle if needed."""
+    before, word, *others = pieces
+    rest = word.text + "".join(piece.text for piece in others)
+    middle = (width - columns(word.text)) // 2
+    beginning = truncate_start(before.text, max(middle, width - columns(rest)))
+    rest = truncate_end(rest, width - columns(beginning))
 
-    cut = [before]
-    for piece in pieces[1:]:
-        cut.append(after[: len(piece)])
-        after = after[len(piece) :]
+    cut = [before._replace(text=beginning)]
+    for piece in (word, *others):
+        length = len(piece.text)
+        cut.append(piece._replace(text=rest[:length]))
+        rest = rest[length:]
     return cut
 
 
-def _highlighted(pieces: Sequence[str], style: str) -> str:
-    """Join the pieces of a passage, every second one in a style: these are the words."""
+def _highlighted(pieces: Sequence[_Piece], style: str) -> str:
+    """Join the pieces of a passage, the words that were searched for in a style."""
     text = ""
-    for index, piece in enumerate(pieces):
-        text += styled(piece, style) if index % 2 else piece
+    for piece in pieces:
+        text += styled(piece.text, style) if piece.is_word else piece.text
     return text
 
 
@@ -147,8 +163,9 @@ def model_line(item: Mapping[str, Any]) -> str:
     """
     name = pad(one_line(item["model"]), 44)
     window = item["window"] or "-"
-    prices = f"{_price(item['price_in']):>8} {_price(item['price_out']):>8}"
-    line = f"{name} {item['api']:<7} {window:>8} {prices}"
+    price_in = _price(item["price_in"])
+    price_out = _price(item["price_out"])
+    line = f"{name} {item['api']:<7} {window:>8} {price_in:>8} {price_out:>8}"
     remark = _remark(item)
     if not remark and item["api"] == "echo":
         remark = "repeats the question, without key or network"
@@ -163,7 +180,7 @@ def model_table(items: Iterable[Mapping[str, Any]], width: int) -> Iterator[str]
     items = sorted(items, key=_provider)
     if not items:
         return
-    header = _model_columns("api", "window", "$/M in", "$/M out")
+    header = _model_columns("api", "window", price_in="$/M in", price_out="$/M out")
     longest = max(columns(one_line(item["model"])) for item in items)
     name_width = max(len("model"), min(longest, width - len(header)))
 
@@ -173,16 +190,25 @@ def model_table(items: Iterable[Mapping[str, Any]], width: int) -> Iterator[str]
         if _provider(item) != last_provider:
             last_provider = _provider(item)
             yield ""
-        prices = (_price(item["price_in"]), _price(item["price_out"]))
-        facts = _model_columns(item["api"], _window(item["window"]), *prices)
-        row = truncate_end(pad(one_line(item["model"]), name_width) + facts, width)
-        remark = _remark(item)
-        if remark:
-            remark = truncate_end(f"{_GAP}{remark}", width - columns(row))
-        yield f"{row}{styled(remark, DIM)}"
+        yield _model_row(item, name_width, width)
 
 
-def _model_columns(api: str, window: str, price_in: str, price_out: str) -> str:
+def _model_row(item: Mapping[str, Any], name_width: int, width: int) -> str:
+    name = pad(one_line(item["model"]), name_width)
+    facts = _model_columns(
+        item["api"],
+        _window(item["window"]),
+        price_in=_price(item["price_in"]),
+        price_out=_price(item["price_out"]),
+    )
+    row = truncate_end(name + facts, width)
+    remark = _remark(item)
+    if remark:
+        remark = truncate_end(f"{_GAP}{remark}", width - columns(row))
+    return f"{row}{styled(remark, DIM)}"
+
+
+def _model_columns(api: str, window: str, *, price_in: str, price_out: str) -> str:
     return f"{_GAP}{api:<9}{_GAP}{window:>6}{_GAP}{price_in:>6}{_GAP}{price_out:>7}"
 
 
@@ -195,8 +221,8 @@ def _window(tokens: int | None) -> str:
     """Return a window in few characters: ``8k`` (of 1,000 or of 1,024), ``128k``, ``1M``."""
     if not tokens:
         return "-"
-    unit = 1024 if tokens % 1000 and not tokens % 1024 else 1000
-    thousands = round(tokens / unit)
+    is_binary = tokens % 1024 == 0 and tokens % 1000 != 0
+    thousands = round(tokens / (1024 if is_binary else 1000))
     if thousands == 0:
         return str(tokens)
     if thousands < 1000:
@@ -222,7 +248,13 @@ def _provider(item: Mapping[str, Any]) -> str:
     return provider if slash else ""
 
 
-def agent_line(name: str, model: str | None, default: bool, names: Sequence[str] = ()) -> str:
+def agent_line(
+    name: str,
+    model: str | None,
+    *,
+    default: bool,
+    names: Sequence[str] = (),
+) -> str:
     """Return an agent, its model and the ``{names}`` of its prompt; a star marks the default."""
     text = f"{name} ({model or 'no model'})"
     for variable in names:
@@ -234,11 +266,13 @@ def agent_line(name: str, model: str | None, default: bool, names: Sequence[str]
 def tool_line(tool: Tool) -> str:
     """Return a tool's name and the first line of its description."""
     name = one_line(tool.name)
-    summary = one_line(tool.description.strip().partition("\n")[0])
+    first_line, _, _ = tool.description.strip().partition("\n")
+    summary = one_line(first_line)
     return f"{name}  {summary}" if summary else name
 
 
 def source_lines(pages: Mapping[str, str | None]) -> Iterator[str]:
     """Yield a numbered line for each page that an answer cites; ``pages`` are titles by URL."""
     for number, (url, title) in enumerate(pages.items(), start=1):
-        yield one_line(f"[{number}] {title} {url}" if title else f"[{number}] {url}")
+        page = f"{title} {url}" if title else url
+        yield one_line(f"[{number}] {page}")

@@ -45,17 +45,26 @@ def listing_line(summary: SessionSummary) -> str:
 
 
 def listing_row(summary: SessionSummary, width: int) -> str:
-    """Return the line for a terminal with colours, cut to ``width`` columns."""
+    """Return the line for a terminal with colours, cut to ``width`` columns.
+
+    The facts are cut first, then the date is left out, then the title is cut.
+    """
     index = _index(summary)
+    session_id = summary["id"]
     date = local_time(summary["updated_at"])
     title = one_line(display_title(summary["title"], summary["preview"]))
     facts = one_line(_facts_after_title(summary))
 
-    free = width - columns(f"{index} {summary['id']} {date}  ")
-    title = truncate_end(title, max(_TITLE_WIDTH, free - columns(facts)))
+    row = f"{styled(index, DIM)} {session_id}"
+    free = width - columns(f"{index} {session_id}  ")
+    free_beside_date = free - columns(f"{date} ")
+    if free_beside_date >= _TITLE_WIDTH:
+        row += f" {styled(date, DIM)}"
+        free = free_beside_date
+    title_width = max(_TITLE_WIDTH, free - columns(facts))
+    title = truncate_end(title, min(title_width, free))
     facts = truncate_end(facts, free - columns(title))
-    start = f"{styled(index, DIM)} {summary['id']} {styled(date, DIM)}"
-    return f"{start} {styled(title, BOLD)} {styled(facts, DIM)}".rstrip()
+    return f"{row} {styled(title, BOLD)} {styled(facts, DIM)}".rstrip()
 
 
 def _index(summary: SessionSummary) -> str:

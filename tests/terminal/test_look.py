@@ -58,6 +58,17 @@ def test_a_wide_terminal_shows_the_line_that_a_pipe_gets(home: Home) -> None:
     )
 
 
+@pytest.mark.parametrize("width", [20, 30, 40, 50, 60])
+def test_a_session_is_one_row_on_a_narrow_terminal_if_need_be_without_its_date(
+    home: Home, width: int
+) -> None:
+    put(home, "aaa1", 1, title=LONG)
+    (line,) = seen(home, "--list-sessions", columns=width).splitlines()
+    (row,) = emulate(line, columns=width).rows
+    assert row.startswith("[0] aaa1 ")
+    assert bool(re.search(r"\d\d:\d\d Why", row)) == (width >= 50)
+
+
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_without_colours_a_list_and_an_error_stay_as_in_a_pipe(
     home: Home, env: dict[str, str]

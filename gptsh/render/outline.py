@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gptsh.core.document_types import Omissions
 
 _UNKNOWN = "unknown"
-_NO_MESSAGES = quantity(0, "message")
+_SAYS_NOTHING = (_UNKNOWN, quantity(0, "message"))  # facts that a brief outline leaves out
 _SHOWN_MESSAGES = 5  # at each end of a request
 _SHOWN_LINES = 10  # of the system prompt and the question
 _SHOWN_WIDTH = 160  # characters of a line
@@ -63,16 +63,12 @@ def context_lines(
 
     The tokens are those of the whole prompt. ``is_brief``: without what is unknown or 0.
     """
-    fixed = report["fixed"]
-    tokens = f"~{report['tokens'] + fixed:,} ({report['at_most'] + fixed:,} at most)"
-    if fixed:
-        tokens += f", ~{fixed:,} of them system prompt, schema and tools"
     facts = [
         ("model", one_line(request.model)),
         ("api", api),
         ("window", _tokens(report["window"])),
         ("budget", _tokens(report["budget"])),
-        ("tokens", tokens),
+        ("tokens", _prompt_tokens(report)),
         ("strategy", report["strategy"]),
         ("included", quantity(report["included"], "message")),
         ("summarized", quantity(report["summarized"], "message")),
@@ -80,23 +76,39 @@ def context_lines(
         ("omitted", omitted_words(report["omitted"])),
     ]
     if is_brief:
-        facts = [fact for fact in facts if fact[1] not in (_UNKNOWN, _NO_MESSAGES)]
+        facts = [(label, words) for label, words in facts if words not in _SAYS_NOTHING]
     if request.tools:
         from gptsh.context.tokens import count_tools
 
-        definitions = f"their definitions ~{count_tools(request.tools):,} tokens"
-        facts.append(("tools", f"{len(request.tools)}, {definitions}"))
+        count = len(request.tools)
+        tokens = count_tools(request.tools)
+        facts.append(("tools", f"{count}, their definitions ~{tokens:,} tokens"))
     for message in request.messages:
         for part, media in media_in(message):
-            facts.append(("attached", one_line(f"{name_of(part) or ''} {media}")))
+            name = name_of(part) or ""
+            facts.append(("attached", one_line(f"{name} {media}")))
     return _fact_lines(facts)
+
+
+def _prompt_tokens(report: PromptReport) -> str:
+    fixed = report["fixed"]
+    total = report["tokens"] + fixed
+    at_most = report["at_most"] + fixed
+    words = f"~{total:,} ({at_most:,} at most)"
+    if fixed:
+        words += f", ~{fixed:,} of them system prompt, schema and tools"
+    return words
 
 
 def _fact_lines(facts: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Yield the facts that have words, a line each."""
     for label, words in facts:
         if words:
-            yield f"{label:<11} {words}"
+            yield _labelled(label, words)
+
+
+def _labelled(label: str, words: str) -> str:
+    return f"{label:<11} {words}"
 
 
 def request_lines(messages: Sequence[Message]) -> Iterator[str]:
@@ -114,7 +126,7 @@ def request_lines(messages: Sequence[Message]) -> Iterator[str]:
             is_main = message["role"] == "system" or message is last_question
             yield from _message_lines(message, _SHOWN_LINES if is_main else 1)
         elif index == hidden.start:
-            yield f"{'…':<11} {quantity(len(hidden), 'message')}"
+            yield _labelled("…", quantity(len(hidden), "message"))
 
 
 def _message_lines(message: Message, shown_count: int) -> Iterator[str]:
@@ -125,10 +137,11 @@ def _message_lines(message: Message, shown_count: int) -> Iterator[str]:
         lines.append(" ".join(f"[{call['function']['name']}]" for call in calls))
     label: str = message["role"]
     for line in lines[:shown_count]:
-        yield f"{label:<11} {one_line(shorten(line, _SHOWN_WIDTH))}"
+        yield _labelled(label, one_line(shorten(line, _SHOWN_WIDTH)))
         label = ""
-    if len(lines) > shown_count:
-        yield f"{'':<11} … {quantity(len(lines) - shown_count, 'more line')}"
+    hidden_count = len(lines) - shown_count
+    if hidden_count > 0:
+        yield _labelled("", f"… {quantity(hidden_count, 'more line')}")
 
 
 def compaction_lines(report: CompactionReport) -> Iterator[str]:
@@ -136,12 +149,15 @@ def compaction_lines(report: CompactionReport) -> Iterator[str]:
     strategy = report["strategy"]
     if not report["changes"]:
         strategy += ", as now, because nothing would be shorter"
-    kept = f"{report['included']:,} as they are"
-    gone = f"{report['summarized']:,} summarized, {report['left_out']:,} left out"
+    messages = [
+        f"{report['included']:,} as they are",
+        f"{report['summarized']:,} summarized",
+        f"{report['left_out']:,} left out",
+    ]
     facts = [
         ("session", report["session"] or "not on disk"),
         ("strategy", strategy),
-        ("messages", f"{kept}, {gone}"),
+        ("messages", ", ".join(messages)),
         ("omitted", omitted_words(report["omitted"])),
         ("tokens", f"~{report['before']:,} -> ~{report['after']:,}"),
         ("budget", _tokens(report["budget"])),

@@ -36,35 +36,35 @@ def session_details(
     doc: Document, *, archived: bool = False, names: Sequence[str] = ()
 ) -> list[Detail]:
     """Return the facts that are known of a session. Values may contain any characters."""
-    session = doc["id"]
-    if archived:
-        session += ", archived"
+    details = _details(doc, archived=archived, names=names)
+    return [(label, words) for label, words in details if words]
+
+
+def _details(doc: Document, *, archived: bool, names: Sequence[str]) -> Iterator[Detail]:
+    """Yield the facts of a session in order, an unknown one with "" as its words."""
     counts = stats(doc["messages"])
-    messages = quantity(counts["messages"], "message")
+    message_count = quantity(counts["messages"], "message")
     models = _models(doc)
     spent = usage.count([usage.sums_by_day(doc)]).total
     imported = as_dict(doc["meta"].get("imported"))
     summaries = [item for item in doc["context"]["summaries"] if item.get("text") is not None]
 
-    facts = [
-        ("session", session),
-        ("names" if len(names) > 1 else "name", ", ".join(names)),
-        ("dates", _dates(doc)),
-        ("agent", doc["agent"].get("name") or ""),
-        ("models" if len(models) > 1 else "model", ", ".join(models)),
-        ("parameters", ", ".join(_parameters(doc))),
-        ("turns", f"{counts['turns']} ({messages})"),
-        ("tokens", _tokens(doc, spent)),
-        ("cost", _cost(spent)),
-        ("tags", ", ".join(doc["meta"]["tags"])),
-        ("forked from", doc["meta"].get("forked_from") or ""),
-        ("imported from", str(imported.get("format") or "")),
-    ]
-    facts += [("snapshot", line) for line in snapshots_of(doc)]
-    facts.append(("compaction", _compaction(doc)))
-    if summaries:
-        facts.append(("summaries", str(len(summaries))))
-    return [(label, words) for label, words in facts if words]
+    yield "session", f"{doc['id']}, archived" if archived else doc["id"]
+    yield "names" if len(names) > 1 else "name", ", ".join(names)
+    yield "dates", _dates(doc)
+    yield "agent", doc["agent"].get("name") or ""
+    yield "models" if len(models) > 1 else "model", ", ".join(models)
+    yield "parameters", ", ".join(_parameters(doc))
+    yield "turns", f"{counts['turns']} ({message_count})"
+    yield "tokens", _tokens(doc, spent)
+    yield "cost", _cost(spent)
+    yield "tags", ", ".join(doc["meta"]["tags"])
+    yield "forked from", doc["meta"].get("forked_from") or ""
+    yield "imported from", str(imported.get("format") or "")
+    for snapshot in snapshots_of(doc):
+        yield "snapshot", snapshot
+    yield "compaction", _compaction(doc)
+    yield "summaries", str(len(summaries) or "")
 
 
 def _dates(doc: Document) -> str:
@@ -191,8 +191,8 @@ def _heading(message: Message) -> Iterator[str]:
         yield f"[{reason}]"
 
 
-_COUNTS = ("turns", "tokens")
-_UNLABELLED = ("session", "name", "names", "model", "models", "cost")
+_COUNTED = ("turns", "tokens")  # labels that are shown as a noun after the number
+_CLEAR = ("session", "name", "names", "model", "models", "cost")  # words that need no label
 _RULE_WIDTH = 60  # columns
 
 
@@ -219,37 +219,40 @@ def transcript_rows(
 
 
 def _rule(message: Message, width: int) -> str:
-    role, *others = map(one_line, _heading(message))
-    label = f" {' '.join(others)}".rstrip()
-    rest = "─" * (width - columns(f"── {role}{label} "))
-    label = f"{label} {rest}".rstrip()
+    """Return a line such as ``── user 2026-01-01 10:00 ────``."""
+    role, *facts = map(one_line, _heading(message))
+    label = "".join(f" {fact}" for fact in facts)
+    dashes = "─" * (width - columns(f"── {role}{label} "))
+    if dashes:
+        label += f" {dashes}"
     return f"{styled('──', DIM)} {styled(role, BOLD)}{styled(label, DIM)}"
 
 
 def _fact_summary(facts: Sequence[Detail]) -> Iterator[str]:
     """Yield the details of a session in two lines: what it is, then where it comes from."""
-    first: list[str] = []
-    second: list[str] = []
+    identity: list[str] = []
+    origin: list[str] = []
     for label, words in facts:
-        if label in _COUNTS:
-            count = words.partition(" ")[0]
+        if label in _COUNTED:
+            count, _, _ = words.partition(" ")
             noun = label.removesuffix("s") if count == "1" else label
-            first.append(f"{count} {noun}")
-        elif label in _UNLABELLED:
-            first.append(one_line(words))
+            identity.append(f"{count} {noun}")
+        elif label in _CLEAR:
+            identity.append(one_line(words))
         elif label == "dates":
             start, _, end = one_line(words).partition(" to ")
-            second.append(start if start == end else f"{start} to {end}")
+            origin.append(start if start == end else f"{start} to {end}")
         else:
-            second.append(one_line(f"{label} {words}"))
-    yield " · ".join(first)
-    yield " · ".join(second)
+            origin.append(one_line(f"{label} {words}"))
+    yield " · ".join(identity)
+    yield " · ".join(origin)
 
 
 def _passages(message: Message, *, full: bool) -> Iterator[str]:
+    """Yield the passages of a message as Markdown."""
     for passage in passages(message):
-        is_long = passage.kind in ("call", "result", "thinking") and passage.text is not None
-        if full and is_long:
+        is_folded = passage.kind in ("call", "result", "thinking") and passage.text is not None
+        if full and is_folded:
             yield from _in_full(passage)
         else:
             yield from _in_short(passage)

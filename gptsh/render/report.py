@@ -40,9 +40,11 @@ class Reporter:
             stdio.report(failure, debug=self.debug or is_set(os.environ, "GPTSH_DEBUG"))
         elif err.hint:
             stdio.note(err.hint)
+
         output = self.output
-        with contextlib.suppress(ConfigError):  # that may be this failure
-            output = output or output_from(os.environ)
+        if not output:
+            with contextlib.suppress(ConfigError):  # that may be this failure
+                output = output_from(os.environ)
         if output in STRUCTURED and not (self.reported or err.reported):
             self._write_json(failure, output)
         return failure.exit_code
@@ -70,20 +72,24 @@ class Reporter:
         from gptsh.render import structured
 
         error = structured.error(err, err.hint)
-        objects: list[dict[str, object]] = [{"error": error}]
-        if self.expects_answer:
-            answer = {**structured.ANSWER, "session": self.session, "error": error}
+        answer = {**structured.ANSWER, "session": self.session, "error": error}
+        objects: list[dict[str, object]]
+        if not self.expects_answer:
+            objects = [{"error": error}]
+        elif output == "json":
             objects = [answer]
-            if output == "jsonl":
-                objects = [{"type": "error", "error": error}, {"type": "done", **answer}]
+        else:
+            objects = [{"type": "error", "error": error}, {"type": "done", **answer}]
         with contextlib.suppress(OutputError, BrokenPipeError):
             stdio.write_lines(map(structured.line, objects))
 
 
 def as_error(interrupt: Interrupted) -> GptshError:
     """Convert a signal or the deadline to an error with its message and exit code."""
-    failure: GptshError = TimedOut("timed out", "--timeout and GPTSH_TIMEOUT set the limit")
-    if not interrupt.by_deadline:
+    failure: GptshError
+    if interrupt.by_deadline:
+        failure = TimedOut("timed out", "--timeout and GPTSH_TIMEOUT set the limit")
+    else:
         failure = GptshError(f"ended by {signal.Signals(interrupt.signum).name}")
         failure.exit_code = 128 + interrupt.signum
     failure.hint = interrupt.hint

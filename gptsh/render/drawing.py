@@ -8,7 +8,7 @@ import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
-from itertools import accumulate, chain
+from itertools import chain
 
 from markdown_it.tree import SyntaxTreeNode
 from rich import box
@@ -20,8 +20,8 @@ from rich.syntax import ANSISyntaxTheme, Syntax
 from rich.table import Table
 from rich.text import Text
 
-from gptsh.render.live import Region
-from gptsh.render.markdown import Block, Blocks, count_quick, last_leaf
+from gptsh.render.live import Region, count_fitting
+from gptsh.render.markdown import Block, Blocks, count_quick, ends_in_code
 from gptsh.terminal.stdio import Sink, TerminalStyle
 from gptsh.text import row_starts, visible
 
@@ -85,17 +85,20 @@ def wrap(text: Text, width: int) -> list[Text]:
     """
     lines: list[Text] = []
     for line in text.split(allow_blank=True):
-        words = _WORD.finditer(line.plain)
-        urls = [word for word in words if len(word[1]) > width and "://" in word[1]]
-        if not urls:
+        edges: list[int] = []  # where a longer URL begins, where it ends, and so on
+        for word in _WORD.finditer(line.plain):
+            if len(word[1]) > width and "://" in word[1]:
+                edges += word.span()
+        if not edges:
             lines += line.wrap(console(), width)
             continue
-        long_urls = [url[0] for url in urls]
-        for piece in line.divide(chain.from_iterable(url.span() for url in urls)):
-            if piece.plain in long_urls:
+        is_url = False
+        for piece in line.divide(edges):
+            if is_url:
                 lines.append(piece)
             elif piece:
                 lines += piece.wrap(console(), width)
+            is_url = not is_url
     for line in lines:
         line.rstrip()
     return lines
@@ -114,12 +117,18 @@ def paint(line: Text, terminal: TerminalStyle) -> str:
         return line.plain
     painted = ""
     for text, style, _ in Segment.simplify(line.render(console())):
-        style = style or PLAIN
-        number = style.color.number or 0 if style.color else 0
-        if not terminal.colors or (number >= _OWN_COLORS and not terminal.many_colors):
-            style = style.without_color
-        painted += style.render(text, color_system=ColorSystem.EIGHT_BIT)
+        shown_style = _with_known_color(style or PLAIN, terminal)
+        painted += shown_style.render(text, color_system=ColorSystem.EIGHT_BIT)
     return painted
+
+
+def _with_known_color(style: Style, terminal: TerminalStyle) -> Style:
+    """Return a style without its colour if the terminal does not have it."""
+    number = style.color.number if style.color else None
+    is_own_color = number is not None and number < _OWN_COLORS
+    if terminal.many_colors or (terminal.colors and is_own_color):
+        return style
+    return style.without_color
 
 
 # ---- elements
@@ -189,11 +198,13 @@ def table_lines(rows: list[list[Text]], sides: list[JustifyMethod], width: int) 
         table.add_column(text, justify=side, overflow="fold", min_width=min_width)
     for row in body:
         table.add_row(*row)
-    options = console().options
-    natural_width = console().measure(table, options=options.update(width=_UNBOUNDED)).maximum
+
+    unbounded = console().options.update(width=_UNBOUNDED)
+    natural_width = console().measure(table, options=unbounded).maximum
     table.show_lines = natural_width > width  # a rule between rows of more than one line
+    bounded = console().options.update(width=width)
     lines = []
-    for segments in console().render_lines(table, options.update(width=width), pad=False):
+    for segments in console().render_lines(table, bounded, pad=False):
         line = Text()
         for segment in segments:
             line.append(segment.text, segment.style)
@@ -212,13 +223,12 @@ def code_lines(block: SyntaxTreeNode) -> list[Text]:
     """
     label = visible(block.info.strip())
     language, _, title = label.partition(" ")
+    if _syntax(language):
+        label = title.strip()
     lines = block.content.removesuffix("\n").split("\n")
     beginning = "".join(f"{line}\n" for line in lines[: count_quick(lines)])
     highlighted = _highlighted(language, beginning)
-    if highlighted is None:
-        highlighted = []
-    else:
-        label = title.strip()
+
     drawn_lines = [Text.assemble((label, DIM))] if label else []
     drawn_lines += highlighted
     drawn_lines += map(Text, lines[len(highlighted) :])
@@ -226,13 +236,23 @@ def code_lines(block: SyntaxTreeNode) -> list[Text]:
 
 
 @lru_cache(maxsize=4)
-def _highlighted(language: str, code: str) -> list[Text] | None:
-    """Return lines of code in colours, none if the lexer changes the code; None without a lexer."""
+def _syntax(language: str) -> Syntax | None:
+    """Return what highlights a language; None if that is not known."""
     syntax = Syntax("", language, theme=_THEME, tab_size=0)
-    if not language or not syntax.lexer:
-        return None
+    return syntax if language and syntax.lexer else None
+
+
+@lru_cache(maxsize=4)
+def _highlighted(language: str, code: str) -> list[Text]:
+    """Return lines of code in colours; none if the language is unknown or its lexer changes code.
+
+    The code that is open is drawn again and again, hence the cache.
+    """
+    syntax = _syntax(language)
+    if syntax is None:
+        return []
     text = syntax.highlight(code)
-    return [*text.split()] if text.plain == code else []
+    return list(text.split()) if text.plain == code else []
 
 
 # ---- layout
@@ -314,9 +334,10 @@ class Layout:
         if task_mark and not item.info and item.children[0].type == "paragraph":
             mark = task_mark
             first = first[4:]
+        margin = " " * len(mark)
         lines = [indent(first, mark, PLAIN)]
         for line in others:
-            lines.append(indent(line, " " * len(mark), PLAIN))
+            lines.append(indent(line, margin, PLAIN))
         return lines
 
     def _table(self, table: SyntaxTreeNode, width: int) -> list[Text]:
@@ -388,50 +409,46 @@ class Canvas:
 
     def _draw(self, closed: list[Block], opened: list[Block]) -> None:
         """Write what has become final, and the open blocks as the new region below."""
+        region = self.region  # Ctrl-Z may take it away
         width, height = self._size()
-        if self.region:  # a smaller window has pushed lines off the screen
-            lost_rows = self.region.lost(width, height)
-            self._final_count += sum(end <= lost_rows for end in accumulate(self._heights))
+        if region:  # a smaller window has pushed lines off the screen
+            self._final_count += count_fitting(self._heights, region.lost(width, height))
             self._heights = []
         if self._final_count == 0:
             self._width = width
-        lines = self._lines(closed)
+        final = self._lines(closed)
         if closed:
-            lines = lines[self._final_count :]
+            final = final[self._final_count :]
             self._final_count = 0
             self._width = width
             self.begun = True
 
-        final = [paint(line, self._terminal) for line in lines]
-        if self.region:
-            rows = self._open_rows(opened, width, max(1, height - 1), final)
-            frame = self.region.frame(final, rows, width)
+        if region:
+            code, rows = self._open_rows(opened, width, max(1, height - 1))
+            frame = region.frame(self._paint(final + code), self._paint(rows), width)
         else:
-            frame = "".join(f"{line}\n" for line in final)
+            frame = "".join(f"{line}\n" for line in self._paint(final))
         if frame:
             self._out.draw(frame)
 
     def _open_rows(
-        self, opened: list[Block], width: int, height: int, final: list[str]
-    ) -> list[str]:
-        """Return the last rows of the open blocks, as many as fit.
+        self, opened: list[Block], width: int, height: int
+    ) -> tuple[list[Text], list[Text]]:
+        """Return the lines of open code that do not fit any more, and the rows below them.
 
-        Lines of code above them are final, and added to ``final``. Other lines above are drawn when
-        their block is closed.
+        These lines are final from now on. Of anything else that is open only the last rows are
+        shown: it may still change, and is drawn whole when its block is closed.
         """
         lines = self._lines(opened)[self._final_count :]
         rows_of_lines = [line.divide(row_starts(line.plain, width)) for line in lines]
-        last = last_leaf(opened[-1].elements) if opened else None
-        if last and last.type == "fence":
+        final_count = 0
+        if opened and ends_in_code(opened[-1].elements):
             heights = [len(rows) for rows in rows_of_lines]
-            fitting = sum(total <= height for total in accumulate(reversed(heights)))
-            final_count = len(lines) - fitting
-            final += [paint(line, self._terminal) for line in lines[:final_count]]
-            rows_of_lines = rows_of_lines[final_count:]
+            final_count = len(lines) - count_fitting(reversed(heights), height)
             self._final_count += final_count
             self._heights = heights[final_count:]
-        rows = list(chain.from_iterable(rows_of_lines))
-        return [paint(row, self._terminal) for row in rows[-height:]]
+        rows = list(chain.from_iterable(rows_of_lines[final_count:]))
+        return lines[:final_count], rows[-height:]
 
     def _lines(self, blocks: list[Block]) -> list[Text]:
         lines: list[Text] = []
@@ -440,3 +457,6 @@ class Canvas:
                 lines.append(Text())
             lines += Layout(block, self._terminal).lines(self._width)
         return lines
+
+    def _paint(self, lines: list[Text]) -> list[str]:
+        return [paint(line, self._terminal) for line in lines]

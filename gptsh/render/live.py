@@ -9,7 +9,7 @@ away.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 
 from gptsh.terminal.stdio import END_OF_FRAME, ERASE_DOWN
@@ -39,13 +39,18 @@ class Region:
 
     def lost(self, width: int, height: int) -> int:
         """Return how many of the first rows have left a screen that has become smaller."""
-        return sum(total > height for total in accumulate(reversed(self._heights(width))))
+        visible_count = count_fitting(reversed(self._heights(width)), height)
+        return len(self._rows) - visible_count
 
     def _heights(self, width: int) -> list[int]:
         """Return into how many rows the terminal has wrapped each: a narrower one wraps again."""
         if width >= self.width:
             return [1] * len(self._rows)
-        return [max(1, math.ceil(columns(_STYLE.sub("", row)) / width)) for row in self._rows]
+        heights = []
+        for row in self._rows:
+            row_width = columns(_STYLE.sub("", row))
+            heights.append(max(1, math.ceil(row_width / width)))
+        return heights
 
     def frame(self, final: Sequence[str], rows: Sequence[str], width: int) -> str:
         """Return what replaces the region by ``final`` lines, and a new region below them.
@@ -72,6 +77,11 @@ class Region:
         if changed:
             drawn += _CUT + "\n".join(changed) + _WRAP
         return f"{_BEGIN}{move}{drawn}{END_OF_FRAME}" if move or drawn else ""
+
+
+def count_fitting(heights: Iterable[int], height: int) -> int:
+    """Return how many of the first lines, each of which has so many rows, fit in ``height``."""
+    return sum(total <= height for total in accumulate(heights))
 
 
 def _equal_at_start(old: Sequence[str], new: Sequence[str]) -> int:

@@ -41,13 +41,13 @@ _MARKDOWN = ("markdown", "md")
 # ---- the parser
 
 
-def parser(*rules_off: str) -> MarkdownIt:
+def parser(*disabled_rules: str) -> MarkdownIt:
     """Return a parser whose table tokens have their source as content.
 
     Link definitions are text, since they may arrive too late.
     """
     markdown = MarkdownIt("commonmark", {"maxNesting": _DEEPEST}).enable("strikethrough")
-    markdown.disable(["reference", *rules_off])
+    markdown.disable(["reference", *disabled_rules])
     # Directly before paragraphs: what begins a heading or an item is not the head of a table.
     markdown.block.ruler.before("lheading", "grid", _table, {"alt": ["paragraph"]})
     markdown.inline.ruler.before("escape", "formula", _formula)
@@ -57,8 +57,8 @@ def parser(*rules_off: str) -> MarkdownIt:
 
 
 # Creating a parser takes longer than parsing a message.
-whole_parser = cache(parser)
-outline_parser = cache(partial(parser, "inline"))
+_whole_parser = cache(parser)
+_outline_parser = cache(partial(parser, "inline"))  # leaves what is inside lines unparsed
 
 
 def parse(markdown: MarkdownIt, text: str) -> list[Token]:
@@ -135,12 +135,12 @@ def _emphasis(
 
 def elements_of(text: str) -> list[SyntaxTreeNode]:
     """Return the elements of a text; none if it is nested too deeply to be read as Markdown."""
-    return SyntaxTreeNode(parse(whole_parser(), text)).children
+    return SyntaxTreeNode(parse(_whole_parser(), text)).children
 
 
 def _outline(text: str) -> list[SyntaxTreeNode]:
     """Return the elements of a text, without what is inside their lines."""
-    return SyntaxTreeNode(outline_parser().parse(text)).children
+    return SyntaxTreeNode(_outline_parser().parse(text)).children
 
 
 def last_leaf(nodes: Sequence[SyntaxTreeNode]) -> SyntaxTreeNode | None:
@@ -150,6 +150,12 @@ def last_leaf(nodes: Sequence[SyntaxTreeNode]) -> SyntaxTreeNode | None:
         node = nodes[-1]
         nodes = node.children
     return node
+
+
+def ends_in_code(nodes: Sequence[SyntaxTreeNode]) -> bool:
+    """Return whether the last element, or what is last in it, is a fenced code block."""
+    leaf = last_leaf(nodes)
+    return leaf is not None and leaf.type == "fence"
 
 
 def count_quick(lines: Sequence[str]) -> int:
@@ -176,7 +182,7 @@ def code_blocks(text: str) -> list[CodeBlock]:
     One that shows code blocks itself, such as a README, is whole, although its fence should have
     been longer than theirs.
     """
-    document = SyntaxTreeNode(outline_parser().parse(_with_longer_fences(text)))
+    document = SyntaxTreeNode(_outline_parser().parse(_with_longer_fences(text)))
     last = last_leaf(document.children)
     blocks = []
     for node in document.walk():
@@ -196,46 +202,54 @@ def _with_longer_fences(text: str) -> str:
     while index < len(lines):
         opening = _FENCE.fullmatch(lines[index])
         if opening:
+            own = opening["marks"]
             guesses = may_guess and opening["info"].strip().lower() in _MARKDOWN
-            inner, end = _fences_inside(lines, index, opening["marks"], guesses=guesses)
-            if guesses and end == len(lines):
+            inner, end = _longest_fence_inside(lines, index, own, guesses=guesses)
+            if guesses and end == len(lines):  # a wrong guess has left it without an end
                 may_guess = False
-                inner, end = _fences_inside(lines, index, opening["marks"], guesses=False)
-            longest = max(inner, default="", key=len)
-            for fence in (index, end):
-                if longest and fence < len(lines):
-                    lines[fence] = lines[fence].replace(longest[:3], longest + longest[:3], 1)
+                inner, end = _longest_fence_inside(lines, index, own, guesses=False)
+            if inner:
+                _lengthen(lines, index, inner)
+                if end < len(lines):
+                    _lengthen(lines, end, inner)
             index = end
         index += 1
     return "\n".join(lines)
 
 
-def _fences_inside(
-    lines: Sequence[str], start: int, own: str, *, guesses: bool
-) -> tuple[list[str], int]:
-    """Return the fences that begin blocks inside the one at a line, and the line of its end.
+def _lengthen(lines: list[str], index: int, inner: str) -> None:
+    """Make the fence in a line longer than another one."""
+    mark = inner[:3]
+    lines[index] = lines[index].replace(mark, inner + mark, 1)
 
-    ``own`` is its fence; the end is the number of lines if it has none. A fence with a language
-    begins a block. One without ends the last block, but ``guesses`` lets it begin one if text
-    follows it directly.
+
+def _longest_fence_inside(
+    lines: Sequence[str], start: int, own: str, *, guesses: bool
+) -> tuple[str, int]:
+    """Return the longest fence that begins a block inside the one at a line, or "", and its end.
+
+    ``own`` is the fence of the outer block. Its end is a line, or the number of lines if it has
+    none. A fence with a language begins a block. One without ends the last block, but ``guesses``
+    lets it begin one if text follows it directly.
     """
-    inner: list[str] = []
+    longest = ""
     open_blocks: list[str] = []
     for index in range(start + 1, len(lines)):
         fence = _FENCE.fullmatch(lines[index])
         if not fence or not fence["marks"].startswith(own):
             continue
+        marks = fence["marks"]
         begins = bool(fence["info"].strip())
         if guesses and not open_blocks and index + 1 < len(lines):
             begins = begins or bool(lines[index + 1].strip())
         if begins:
-            inner.append(fence["marks"])
-            open_blocks.append(fence["marks"])
+            longest = max(longest, marks, key=len)
+            open_blocks.append(marks)
         elif not open_blocks:
-            return inner, index
-        elif fence["marks"].startswith(open_blocks[-1]):
+            return longest, index
+        elif marks.startswith(open_blocks[-1]):
             open_blocks.pop()
-    return inner, len(lines)
+    return longest, len(lines)
 
 
 def _has_closing_fence(fence: SyntaxTreeNode) -> bool:
@@ -313,10 +327,8 @@ class Blocks:
         """Return the open blocks as if the document ended here; of code only complete lines."""
         last_line = self._source.rpartition("\n")[2]
         complete = self._source.removesuffix(last_line)
-        last = last_leaf(_outline(complete))
-        is_in_code = last is not None and last.type == "fence"
         document = copy(self)  # nothing is closed here
-        if is_in_code or _UNCLEAR.fullmatch(last_line):
+        if ends_in_code(_outline(complete)) or _UNCLEAR.fullmatch(last_line):
             document._source = complete  # noqa: SLF001 - a copy of this object
         blocks = document.finish()
         if blocks:
@@ -329,23 +341,21 @@ class Blocks:
         source = self._source[:end].removesuffix("\n")
         lines = source.split("\n")
         blocks: list[Block] = []
-        done = 0  # lines that are closed
-        tops = _outline(f"{source}\n")
-        for top in tops:
-            is_closed = is_final or top is not tops[-1] or _has_ended(top, len(lines))
-            stops = []
-            if top.type in _LISTS:  # each item ends where the next one begins
-                stops = [_lines_of(item)[0] for item in top.children[1:]]
-            if is_closed:
-                stops.append(_lines_of(top)[1])
-            for stop in stops:
-                blocks.append(self._block(lines[done:stop], is_code=top.type in _CODE))
+        closed_count = 0  # lines
+        elements = _outline(f"{source}\n")
+        for element in elements:
+            is_last = element is elements[-1]
+            is_closed = is_final or not is_last or _has_ended(element, len(lines))
+            for stop in _ends_of_blocks(element, is_closed=is_closed):
+                is_code = element.type in _CODE
+                blocks.append(self._block(lines[closed_count:stop], is_code=is_code))
                 self._before = lines[stop - 1]
-                self._in_list = top.type in _LISTS
-                done = stop
-            self._in_list = self._in_list and not is_closed
+                self._in_list = element.type in _LISTS
+                closed_count = stop
+            if is_closed:
+                self._in_list = False
 
-        closed_length = sum(len(line) + 1 for line in lines[:done])
+        closed_length = sum(len(line) + 1 for line in lines[:closed_count])
         self._source = self._source[closed_length:]
         return blocks
 
@@ -376,6 +386,17 @@ class Blocks:
 
 def _is_too_long(source: str) -> bool:
     return len(source) > _LONGEST_BLOCK or source.count("\n") > _MOST_LINES
+
+
+def _ends_of_blocks(element: SyntaxTreeNode, *, is_closed: bool) -> list[int]:
+    """Return the line after each block of an element that is closed: each item of a list is one."""
+    ends = []
+    if element.type in _LISTS:  # each item ends where the next one begins
+        for item in element.children[1:]:
+            ends.append(_lines_of(item)[0])
+    if is_closed:
+        ends.append(_lines_of(element)[1])
+    return ends
 
 
 def _has_ended(top: SyntaxTreeNode, line_count: int) -> bool:

@@ -42,56 +42,60 @@ class CommandCompleter(Completer):
             if not complete_event.text_inserted:  # arguments are completed only at TAB
                 completions += self._arguments(line, complete_event)
         name_width = max((columns(item.display_text) for item in completions), default=0)
-        free = stdio.width(stdio.stdout()) - name_width - _MENU_MARGINS
+        meaning_width = stdio.width(stdio.stdout()) - name_width - _MENU_MARGINS
         for item in completions:
-            meaning = truncate_end(item.display_meta_text, free)
-            yield Completion(item.text, item.start_position, item.display, meaning)
+            yield Completion(
+                item.text,
+                item.start_position,
+                display=item.display,
+                display_meta=truncate_end(item.display_meta_text, meaning_width),
+            )
 
     def _arguments(self, line: str, complete_event: CompleteEvent) -> Iterator[Completion]:
         """Yield the words that can follow a command, then values of the kind that it takes."""
         command = None
-        for row in COMMANDS:
+        for row in COMMANDS:  # "/snapshot delete" is after "/snapshot" in the table
             if line.lower().startswith(f"{row.name} "):
-                command = row  # "/snapshot delete" is after "/snapshot" in the table
+                command = row
         if command is None:
             return
 
-        rest = line[len(command.name) :].lstrip()
+        typed = line[len(command.name) :].lstrip()
         for word in command.words:
-            if word.startswith(rest):
-                yield Completion(word, -len(rest))
+            if word.startswith(typed):
+                yield Completion(word, -len(typed))
         if command.value == "file":
-            # A path with blanks, or the last of several paths.
-            last_word = rest.rpartition(" ")[2]
-            for path in dict.fromkeys([rest, last_word]):
-                yield from _paths(path, complete_event)
+            yield from _paths(typed, complete_event)  # a path with blanks
+            last_path = typed.rpartition(" ")[2]
+            if last_path != typed:
+                yield from _paths(last_path, complete_event)
         elif command.value:
             with contextlib.suppress(GptshError, OSError, ValueError):
-                yield from self._values(command.value, rest)
+                yield from self._values(command.value, typed)
 
-    def _values(self, kind: str, rest: str) -> Iterator[Completion]:
-        """Yield values that start with ``rest``, and sessions whose titles have its words."""
+    def _values(self, kind: str, typed: str) -> Iterator[Completion]:
+        """Yield values that start as typed, and sessions whose titles have the words typed."""
         if kind == "param":  # several on one line
-            rest = rest.rpartition(" ")[2]
-        title_words = rest.casefold().split() if kind == "session" else []
+            typed = typed.rpartition(" ")[2]
+        title_words = typed.casefold().split() if kind == "session" else []
         offered: set[str] = set()
-        for value, meaning in self._all_values(kind, rest):
-            is_match = value.startswith(rest) or _begin_words(title_words, meaning)
+        for value, meaning in self._all_values(kind, typed):
+            is_match = value.startswith(typed) or _begin_words(title_words, meaning)
             if is_match and value not in offered:
                 offered.add(value)
-                yield Completion(value, -len(rest), display_meta=one_line(meaning))
+                yield Completion(value, -len(typed), display_meta=one_line(meaning))
 
-    def _all_values(self, kind: str, rest: str) -> Iterable[tuple[str, str]]:
-        """Return each value of a kind with its help; some start with the rest of the line."""
+    def _all_values(self, kind: str, typed: str) -> Iterable[tuple[str, str]]:
+        """Return values of a kind, each with its help; not all of them start as typed."""
         from gptsh.manage.suggestions import VALUES, session_ids
 
         if kind == "command":
             return [(row.name[1:], row.help) for row in COMMANDS]
         if kind == "snapshot":
             return [(name, "") for name in self._snapshots()]
-        if kind == "session" and rest:  # any of its words may be of a title
+        if kind == "session" and typed:  # any of its words may be of a title
             return chain(VALUES["name"](None, ""), session_ids("", None))
-        return VALUES[kind](self._config_path, rest)
+        return VALUES[kind](self._config_path, typed)
 
 
 def _names(line: str) -> Iterator[Completion]:

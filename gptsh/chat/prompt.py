@@ -35,7 +35,7 @@ from prompt_toolkit.styles import Style
 
 from gptsh import files
 from gptsh.chat.completion import CommandCompleter
-from gptsh.chat.status import status, status_line
+from gptsh.chat.status import Part, status, status_line
 from gptsh.chat.terminal_io import exit_with, input_terminal, terminal_input, terminal_output
 from gptsh.core.folders import make_private, typed_file
 from gptsh.errors import ConfigError, GptshError, UsageError
@@ -196,7 +196,7 @@ class Prompt:
         self._interrupts = interrupts
         self._intro = intro  # None once it is printed
         self._is_loaded = False
-        self._status: list[tuple[int, str]] = []
+        self._status: list[Part] = []
         self._title_deadline = 0.0
         self._has_menu = False
         self._pastes = Pastes()

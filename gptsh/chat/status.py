@@ -12,39 +12,36 @@ from gptsh.text import columns, one_line, quantity, short_number, truncate_end
 
 if TYPE_CHECKING:
     from gptsh.chat.conversation import Conversation
+    from gptsh.core.document import Document
 
+Part = tuple[int, str]  # a rank and a text; the part with the highest rank gives way first
 _TITLE_WIDTH = 40  # columns
 
 
-def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, str]]:
-    """Return the parts of the status line with their ranks; the highest rank gives way first.
+def status(chat: "Conversation", *, look_up: bool = False) -> list[Part]:
+    """Return the parts of the status line.
 
     ``look_up`` adds the model's provider, its window, and an estimate where no server has reported
     tokens. These need more imports.
     """
     doc = chat.doc
-    tokens = token_count(doc["usage"]["tokens"].get("total")) if doc else None
     cost = doc["usage"]["cost"] if doc else None
     model = ""
-    window = None
-    tilde = ""  # before an estimate
     with contextlib.suppress(GptshError):  # the next question reports it
         model = chat.agent().model or ""
+    window = None
     if look_up:
-        from gptsh.context.tokens import estimate
         from gptsh.models.facts import with_provider
 
-        if tokens is None and doc and doc["messages"]:
-            tokens = estimate(doc["messages"])
-            tilde = "~"
         with contextlib.suppress(GptshError):
             window = chat.engine.client.windows.of(model, ask=False)
             model = with_provider(model)
 
-    size = ""
-    if tokens is not None:
-        of_window = f" of {_short(window)}" if window else ""
-        size = f"{tilde}{_short(tokens)}{of_window} tokens"
+    size = _used_tokens(doc, estimates=look_up)
+    if size and window:
+        size += f" of {_short(window)}"
+    if size:
+        size += " tokens"
     files = len(chat.paths) + len(chat.attached)
     return [
         (0, _session_name(chat)),
@@ -56,6 +53,20 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
         (0, "" if chat.saves and not chat.is_unsaved else "not saved"),
         (5, "" if doc else "/help shows the commands"),
     ]
+
+
+def _used_tokens(doc: "Document | None", *, estimates: bool) -> str:
+    """Return the tokens of the latest answer and its prompt; "" if they are unknown."""
+    if doc is None:
+        return ""
+    tokens = token_count(doc["usage"]["tokens"].get("total"))
+    if tokens is not None:
+        return _short(tokens)
+    if not (estimates and doc["messages"]):
+        return ""
+    from gptsh.context.tokens import estimate
+
+    return f"~{_short(estimate(doc['messages']))}"
 
 
 def _short(tokens: int) -> str:
@@ -86,11 +97,15 @@ def _without_folder(model: str) -> str:
     return f"{provider}/{os.path.basename(path)}"
 
 
-def status_line(parts: Iterable[tuple[int, str]], width: int) -> str:
+def status_line(parts: Iterable[Part], width: int) -> str:
     """Return the parts as a line of at most ``width`` columns; those with high ranks may miss."""
     shown = [(rank, text) for rank, text in parts if text]
-    line = " · ".join(text for _, text in shown)
+    line = _joined(shown)
     while columns(line) > width and len(shown) > 1:
         shown.remove(max(shown))
-        line = " · ".join(text for _, text in shown)
+        line = _joined(shown)
     return truncate_end(line, width)
+
+
+def _joined(parts: Iterable[Part]) -> str:
+    return " · ".join(text for _, text in parts)

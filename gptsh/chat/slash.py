@@ -165,17 +165,18 @@ def do_resume(chat: Conversation, args: str) -> None:
 def do_sessions(chat: Conversation, args: str) -> None:
     """List the sessions, the current one with a star."""
     lines = []
-    line = session_line(None, margin=2)
+    line_of = session_line(None, margin=2)
     for item in matching_sessions(Filters(here=not args)):
         star = "*" if item["filename"] == chat.session.location else " "
-        lines.append(f"{star} {line(item)}")
+        lines.append(f"{star} {line_of(item)}")
     none_here = "this project has no session; /sessions all lists the others"
     _show_lines(lines, "there is no session" if args else none_here)
 
 
 def do_search(_chat: Conversation, args: str) -> None:
+    line_of = found_line(None)
     with Screen().spinning("searching"):
-        lines = [*map(found_line(None), found_sessions(args, Filters()))]
+        lines = [line_of(item) for item in found_sessions(args, Filters())]
     _show_lines(lines, "no session has all of these words")
 
 
@@ -186,29 +187,34 @@ def do_history(chat: Conversation, args: str) -> None:
 
 def do_session_info(chat: Conversation) -> None:
     doc = _current_doc(chat)
-    path = "not on disk"
-    if chat.ref:
-        path = str(folders.path_of(chat.session.location or ""))
-    details = [("title", title_of(doc)), *show.details_of(doc, chat.ref), ("file", path)]
+    path = folders.path_of(chat.session.location or "") if chat.ref else "not on disk"
+    details = [
+        ("title", title_of(doc)),
+        *show.details_of(doc, chat.ref),
+        ("file", str(path)),
+    ]
     width = max(len(label) for label, _ in details)
-    for label, value in details:
-        stdio.write_lines([f"{label:<{width}}  {one_line(value)}"])
+    stdio.write_lines(f"{label:<{width}}  {one_line(words)}" for label, words in details)
 
 
 def do_session_export(chat: Conversation, args: str) -> None:
     """Write the session to a new file with mode 0600; its suffix chooses the format."""
     doc = _current_doc(chat)
-    is_quoted = args.startswith(("'", '"'))
-    name = " ".join(commands.words_of(args)) if is_quoted else args
+    name = args
+    if args.startswith(("'", '"')):
+        name = " ".join(commands.words_of(args))
     path = os.path.expanduser(name or f"gptsh-{doc['id']}.md")
-    format_name = _FORMATS.get(os.path.splitext(path)[1].lower(), "markdown")
+    suffix = os.path.splitext(path)[1].lower()
+    format_name = _FORMATS.get(suffix, "markdown")
     text = "".join(show.convert(doc, chat.ref, format_name))
     try:
         stdio.create_file(path, text)
     except FileExistsError as err:
         raise UsageError(f"{path} already exists", "name another file") from err
-    except (OSError, ValueError) as err:
-        raise UsageError(f"{path}: {getattr(err, 'strerror', None) or err}") from err
+    except OSError as err:
+        raise UsageError(f"{path}: {err.strerror or err}") from err
+    except ValueError as err:  # a NUL character
+        raise UsageError(f"{path}: {err}") from err
     size = format_size(os.path.getsize(path))
     stdio.write_lines([f"written to {path} ({size})"])
     note = show.loss_note(format_name, "/session export FILE.json")
@@ -273,6 +279,7 @@ def do_undo(chat: Conversation) -> None:
     question = last_turn[0]
     _save_before_leaving(chat)
     _fork(chat, point)
+
     typed_parts = [part for part in text_parts_of(question) if "source" not in part]
     words = _words_for_prompt(chat, question, typed_parts)
     if words is None:
@@ -280,6 +287,7 @@ def do_undo(chat: Conversation) -> None:
     else:
         chat.prefill = words
         chat.uses_prompt = True
+
     chat.attached = tuple(part for part in parts_of(question) if part not in typed_parts)
     if chat.attached:
         count = quantity(len(chat.attached), "attachment")
@@ -361,23 +369,31 @@ def do_snapshot_delete(chat: Conversation, args: str) -> None:
 
 def do_model(chat: Conversation, args: str) -> None:
     """Choose a model; without one list the current, recent and configured ones."""
-    agent = chat.agent()
     if not args:
-        others = dict.fromkeys(recent_models(chat.settings))
-        others.pop(agent.model or "", None)
-        stdio.write_lines([f"* {one_line(agent.model or 'no model')}"])
-        stdio.write_lines(f"  {one_line(model)}" for model in islice(others, _MAX_MODELS))
+        _show_models(chat)
         return
 
     # A secret parameter goes to no other provider than that of the model that it was set for.
     chosen = chat.options.params
-    params = params_for(chat.settings.providers.full_name(args), agent._replace(params=chosen))
+    full_name = chat.settings.providers.full_name(args)
+    params = params_for(full_name, chat.agent()._replace(params=chosen))
     options = chat.options._replace(model=args, params=params)
     model = chat.resolve(options).agent.model
     chat.options = options._replace(model=model)
     for name in chosen.keys() - params.keys():
         stdio.note(f"{name} is not sent to {model}; it may be a secret")
     stdio.write_lines([f"the next answer is from {model}"])
+
+
+def _show_models(chat: Conversation) -> None:
+    """Print the current model with a star, then some recent and configured ones."""
+    current = chat.agent().model
+    others = dict.fromkeys(recent_models(chat.settings))
+    others.pop(current or "", None)
+    lines = [f"* {one_line(current or 'no model')}"]
+    for model in islice(others, _MAX_MODELS):
+        lines.append(f"  {one_line(model)}")
+    stdio.write_lines(lines)
 
 
 def do_agent(chat: Conversation, args: str) -> None:
@@ -391,9 +407,12 @@ def do_agent(chat: Conversation, args: str) -> None:
         return
 
     agents = chat.settings.agents
-    words = [args] if args in agents else commands.words_of(args)
-    pairs = [word for word in words[1:] if "=" in word]
-    name = " ".join(word for word in words if word not in pairs)
+    name = args
+    pairs = []
+    if args not in agents:
+        words = commands.words_of(args)
+        pairs = [word for word in words[1:] if "=" in word]
+        name = " ".join(word for word in words if word not in pairs)
     options = chat.options.without_agent._replace(agent=name)
     if name in agents and agents[name].model is None:
         options = options._replace(model=chat.options.model)
@@ -446,8 +465,8 @@ def do_param(chat: Conversation, args: str) -> None:
     chosen = {**options.params, **changes}
     for key in removals:
         chosen.pop(key, None)
-    removed = (set(options.removed_params) - changes.keys()) | removals
-    chat.options = options._replace(params=chosen, removed_params=removed)
+    removed = set(options.removed_params) - changes.keys()
+    chat.options = options._replace(params=chosen, removed_params=removed | removals)
 
     lines = []
     params = without_secret_parameters(dict(chat.agent().params))
@@ -473,9 +492,10 @@ def do_file(chat: Conversation, args: str) -> None:
         files.attach((*chat.paths, *added))  # they are read again with the question
         chat.paths = tuple(files.sizes)
 
+    shown_paths = chat.paths[:_MAX_FILES] if args else chat.paths
+    lines = [_part_line(part) for part in chat.attached]
+    lines += [_file_line(path) for path in shown_paths]
     count = len(chat.attached) + len(chat.paths)
-    lines = [*map(_part_line, chat.attached)]
-    lines += map(_file_line, chat.paths[: _MAX_FILES if args else None])
     if len(lines) < count:
         lines.append(f"… {count - len(lines):,} more; /file lists all")
     stdio.write_lines(lines or ["no file is attached"])
@@ -485,12 +505,14 @@ def do_file(chat: Conversation, args: str) -> None:
 
 def _part_line(part: Part) -> str:
     """Return the name and the size of what an undone question had attached."""
+    name = name_of(part) or "text"
     media = media_of(part)
     if media:
         size = media.description
     else:
-        size = format_size(len(str(part.get("text", "")).encode(errors="replace")))
-    return f"{one_line(name_of(part) or 'text')}  {one_line(size)}"
+        text = str(part.get("text", ""))
+        size = format_size(len(text.encode(errors="replace")))
+    return f"{one_line(name)}  {one_line(size)}"
 
 
 def _file_line(path: str) -> str:
@@ -518,8 +540,10 @@ def do_tools(chat: Conversation, args: str) -> None:
 
     for server in servers:
         stdio.write_lines([f"{server.name}: {', '.join(server.tools)}"])
-    started = "the servers start with the next turn, and then list their tools"
-    stdio.note(started if servers else "no tools")
+    if servers:
+        stdio.note("the servers start with the next turn, and then list their tools")
+    else:
+        stdio.note("no tools")
 
 
 def _tools_named(chat: Conversation, args: str) -> tuple[str, ...]:
@@ -528,7 +552,8 @@ def _tools_named(chat: Conversation, args: str) -> tuple[str, ...]:
         return agent_of(chat.settings, chat.options, chat.doc).tools
     if args == "none":
         return ()
-    names = tuple(name for name in map(str.strip, args.split(",")) if name)
+    stripped = (name.strip() for name in args.split(","))
+    names = tuple(name for name in stripped if name)
     chat.settings.tool_servers.select(names)  # raises
     return names
 
@@ -584,20 +609,19 @@ def do_copy(chat: Conversation, args: str) -> None:
 
     This is an escape sequence (OSC 52), so it works over ssh, too.
     """
-    match = re.fullmatch(r"(code)? *([1-9][0-9]{0,8})?", args)
+    match = re.fullmatch(r"(?P<code>code)? *(?P<number>[1-9][0-9]{0,8})?", args)
     if not match:
         todo = "expected nothing, a turn's number, code, or code and a number"
         raise UsageError(f"/copy {args}: {todo}")
 
     messages = _current_doc(chat)["messages"]
     texts = [_last_answer(messages)]
-    if match[1]:
+    if match["code"]:
         texts = [block.content for block in code_blocks(texts[0])]
-    elif match[2]:
+    elif match["number"]:
         texts = [_last_answer(turn) for turn in turns.split_turns(messages)]
-    number = int(match[2] or 0)
-    chosen = texts[number - 1 : number] if number else texts[-1:]
-    text = "".join(chosen)
+    index = int(match["number"]) - 1 if match["number"] else len(texts) - 1
+    text = texts[index] if 0 <= index < len(texts) else ""
     if not text:
         raise UsageError("there is no such answer or code block")
 

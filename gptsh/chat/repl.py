@@ -1,4 +1,16 @@
-"""Run the loop of ``-i``: read a line, run a command or ask a question, until the user leaves."""
+"""Run the loop of ``-i``: read a line, run a command or ask a question, until the user leaves.
+
+From a line to its answer: ``Prompt.read`` returns the line. A slash command is run by its function
+in ``slash.py``. Any other line goes to ``Conversation.ask``, which makes a question of it and of
+the attached files, and runs a turn.
+
+Ctrl-C at the prompt clears the line (``Prompt.read``); a second one names Ctrl-D. In a turn or a
+command it raises Interrupted: the turn saves the partial answer, and ``_attempt`` prints a note.
+One that comes two seconds after the first kills the process, because the turn hangs.
+
+Ctrl-D on an empty line ends the loop, as a closed terminal does: ``Prompt.read`` raises EOFError.
+So does any other signal, by Interrupted. ``_leave`` then saves what is not saved yet.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -50,9 +62,9 @@ def run_loop(
             has_printed = bool(line.strip())
             if has_printed:
                 _attempt(partial(_run_line, chat, line), interrupts, reporter)
-    except EOFError:
+    except EOFError:  # Ctrl-D
         pass
-    except Interrupted as err:
+    except Interrupted as err:  # not by Ctrl-C
         interrupted = err
     finally:
         code = _leave(chat, interrupts) or code

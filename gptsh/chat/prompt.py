@@ -11,6 +11,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
+from functools import partial
 from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
@@ -158,8 +159,9 @@ class Pastes(Processor):
 
 
 def _is_continued(text: str) -> bool:
-    """Whether another line follows: the text ends with a backslash that is not escaped itself."""
-    return (len(text) - len(text.rstrip("\\"))) % 2 == 1
+    """Return whether another line follows: the last backslash is not escaped itself."""
+    backslash_count = len(text) - len(text.rstrip("\\"))
+    return backslash_count % 2 == 1
 
 
 # ---- the prompts
@@ -231,21 +233,9 @@ class Prompt:
             self._status = status(self._chat)
             self._title_deadline = time.monotonic() + _TITLE_SECONDS
             try:
-                with self._interrupts.redirected_to(self._interrupt):
-                    line = self._session.prompt(
-                        default=self._pastes.fold(prefill),
-                        pre_run=self._start_loading,
-                        set_exception_handler=False,
-                        handle_sigint=False,
-                    )
-                return self._pastes.unfold(line)
-            except KeyboardInterrupt:
-                self._interrupts.reset_ctrl_c()
-                try:
-                    self._interrupts.check()
-                except Interrupted:
-                    self._buffer.append_to_history()
-                    raise
+                return self._read_once(prefill)
+            except KeyboardInterrupt:  # by ``_interrupt``
+                self._raise_other_signal()
                 if was_cleared and not self._buffer.text:
                     stdio.note(_EXIT_HINT)
                 prefill = ""
@@ -253,6 +243,26 @@ class Prompt:
             except (EOFError, OSError) as err:
                 self._buffer.append_to_history()
                 raise EOFError from err
+
+    def _read_once(self, prefill: str) -> str:
+        """Return a line. Raises KeyboardInterrupt for any signal, EOFError, OSError."""
+        with self._interrupts.redirected_to(self._interrupt):
+            line = self._session.prompt(
+                default=self._pastes.fold(prefill),
+                pre_run=self._start_loading,
+                set_exception_handler=False,
+                handle_sigint=False,
+            )
+        return self._pastes.unfold(line)
+
+    def _raise_other_signal(self) -> None:
+        """Raise Interrupted if the signal was not Ctrl-C, after what was typed is in the history."""
+        self._interrupts.reset_ctrl_c()
+        try:
+            self._interrupts.check()
+        except Interrupted:
+            self._buffer.append_to_history()
+            raise
 
     def _interrupt(self) -> None:
         exit_with(self._session.app, KeyboardInterrupt())
@@ -319,12 +329,29 @@ class Prompt:
         before = self._buffer.document.text_before_cursor
         return before.startswith("/") and before.split() == [before]
 
-    def _complete(self, buffer: Buffer) -> None:
+    # ---- keys
+
+    def _bindings(self) -> KeyBindings:
+        """Return the keys that gptsh binds.
+
+        Others are prompt_toolkit's, such as Ctrl-D, which ends an empty line only.
+        """
+        bindings = KeyBindings()
+        is_editing = has_focus(DEFAULT_BUFFER)  # not searching the history
+        bindings.add("enter", filter=is_editing)(_accept)
+        bindings.add("escape", "enter", filter=is_editing)(_add_line)
+        bindings.add("tab", filter=is_editing)(self._complete)
+        bindings.add("c-x", "c-e", filter=is_editing)(self._open_editor)
+        bindings.add(Keys.BracketedPaste, filter=is_editing)(self._paste)
+        return bindings
+
+    def _complete(self, event: KeyPressEvent) -> None:
         """Complete what is typed, at once.
 
         prompt_toolkit would ignore the key while its menu is still being made. Several commands
         are taken in turn. Several arguments get the text that they share, then a menu.
         """
+        buffer = event.current_buffer
         state = buffer.complete_state or _menu(buffer)
         if len(state.completions) == 1:
             buffer.apply_completion(state.completions[0])  # the next TAB completes what follows
@@ -335,47 +362,32 @@ class Prompt:
             buffer.insert_text(get_common_complete_suffix(buffer.document, state.completions))
             buffer.complete_state = _menu(buffer)
 
-    def _bindings(self) -> KeyBindings:
-        """Return the keys that gptsh binds.
+    async def _open_editor(self, event: KeyPressEvent) -> None:
+        # Not prompt_toolkit's: it would end the prompt where the file is missing or not UTF-8.
+        text = self._pastes.unfold(event.current_buffer.text)
+        with self._interrupts.left_to_child():
+            text = await run_in_terminal(partial(_edited, text), in_executor=True)
+        event.current_buffer.document = Document(self._pastes.fold(text))
 
-        Others are prompt_toolkit's, such as Ctrl-D, which ends an empty line only.
-        """
-        bindings = KeyBindings()
-        is_editing = has_focus(DEFAULT_BUFFER)  # not searching the history
+    def _paste(self, event: KeyPressEvent) -> None:
+        text = event.data.replace("\r\n", "\n").replace("\r", "\n")
+        event.current_buffer.insert_text(self._pastes.fold(text))
 
-        @bindings.add("escape", "enter", filter=is_editing)
-        def _(event: KeyPressEvent) -> None:
-            event.current_buffer.insert_text("\n")
 
-        @bindings.add("enter", filter=is_editing)
-        def _(event: KeyPressEvent) -> None:
-            buffer = event.current_buffer
-            if buffer.complete_state and buffer.complete_state.current_completion:
-                buffer.complete_state = None  # it chooses the completion; the user may type on
-            elif buffer.document.is_cursor_at_the_end and _is_continued(buffer.text):
-                buffer.delete_before_cursor()
-                buffer.insert_text("\n")
-            else:
-                buffer.validate_and_handle()
+def _accept(event: KeyPressEvent) -> None:
+    """Send the line, unless Enter chooses a completion, or ends a line that another one follows."""
+    buffer = event.current_buffer
+    if buffer.complete_state and buffer.complete_state.current_completion:
+        buffer.complete_state = None  # the user may type on
+    elif buffer.document.is_cursor_at_the_end and _is_continued(buffer.text):
+        buffer.delete_before_cursor()
+        buffer.insert_text("\n")
+    else:
+        buffer.validate_and_handle()
 
-        @bindings.add("tab", filter=is_editing)
-        def _(event: KeyPressEvent) -> None:
-            self._complete(event.current_buffer)
 
-        @bindings.add("c-x", "c-e", filter=is_editing)
-        async def _(event: KeyPressEvent) -> None:
-            # Not prompt_toolkit's: it would end the prompt where the file is missing or not UTF-8.
-            text = self._pastes.unfold(event.current_buffer.text)
-            with self._interrupts.left_to_child():
-                text = await run_in_terminal(lambda: _edited(text), in_executor=True)
-            event.current_buffer.document = Document(self._pastes.fold(text))
-
-        @bindings.add(Keys.BracketedPaste, filter=is_editing)
-        def _(event: KeyPressEvent) -> None:
-            text = event.data.replace("\r\n", "\n").replace("\r", "\n")
-            event.current_buffer.insert_text(self._pastes.fold(text))
-
-        return bindings
+def _add_line(event: KeyPressEvent) -> None:
+    event.current_buffer.insert_text("\n")
 
 
 def _menu(buffer: Buffer) -> CompletionState:

@@ -29,74 +29,6 @@ if TYPE_CHECKING:
     from gptsh.turn.engine import Engine, Setup
 
 
-# ---- recap
-
-_TURNS = 2
-_LINES = 10  # of each question and answer
-_CHARACTERS = 2000
-_RESET_STYLE = "\x1b[0m"
-
-
-def show_recap(doc: Document) -> None:
-    """Print the beginnings of the last questions and answers, and how to go on with an open turn.
-
-    The last answer gets half of the screen.
-    """
-    all_turns = turns.split_turns(doc["messages"])
-    if not all_turns:
-        return
-    shown = []
-    last_answer = None
-    for question, *others in all_turns[-_TURNS:]:
-        shown.append(question)
-        answers = [item for item in others if item["role"] == "assistant" and text_of(item)]
-        if answers:
-            last_answer = answers[-1]
-            shown.append(last_answer)
-
-    blocks = []
-    earlier_count = len(all_turns) - _TURNS
-    if earlier_count > 0:
-        blocks.append(f"… {quantity(earlier_count, 'earlier turn')}, /history shows all")
-    _, rows = stdio.size(stdio.stdout())
-    for message in shown:
-        count = max(_LINES, rows // 2) if message is last_answer else _LINES
-        blocks.append(_beginning(message, count))
-    stdio.write_lines(["\n\n".join(blocks)], safe=True)
-
-    if turns.unanswered(all_turns[-1]):
-        stdio.note("the last question has no answer yet; /retry asks it again")
-    elif turns.unfinished(all_turns[-1]):
-        stdio.note("the last turn is not finished; /retry continues it")
-
-
-def _beginning(message: Message, count: int) -> str:
-    """Return the first ``count`` lines of a message, drawn for the terminal."""
-    from gptsh.render.drawing import draw_markdown
-    from gptsh.render.session import message_pieces
-
-    style = terminal_style(os.environ, terminal=True)
-    width = stdio.width(stdio.stdout())
-    text = "\n\n".join(message_pieces(message))
-    # A message may have megabytes, so only what can be seen is drawn. Some lines of Markdown, such
-    # as those of fences, are not drawn.
-    max_lines = 2 * count
-    start = "\n".join(text.split("\n", max_lines)[:max_lines])
-    start = start[: max(_CHARACTERS, count * width)]
-    closed = f"{start}\n{open_fence(start)}"
-    lines = "\n".join(draw_markdown([closed], style, width)).split("\n")
-    if len(lines) > count or start != text:
-        end = _RESET_STYLE if style.styles else ""
-        lines[count:] = [f"{end}… /history shows all"]
-    return "\n".join(lines)
-
-
-def begin_answer() -> None:
-    """Write the empty line before an answer, on a terminal with colours."""
-    if stdio.shows_colors(stdio.stdout()):
-        stdio.write_lines([""])
-
-
 # ---- the state of a conversation
 
 _BRACKETED_PASTE_ON = "\x1b[?2004h"
@@ -408,3 +340,71 @@ def _typing_hidden(interrupts: Interrupts) -> Iterator[None]:
                 sink.offer(_BRACKETED_PASTE_ON)
                 restore.callback(sink.offer, _BRACKETED_PASTE_OFF)
         yield
+
+
+# ---- recap
+
+_TURNS = 2
+_LINES = 10  # of each question and answer
+_CHARACTERS = 2000
+_RESET_STYLE = "\x1b[0m"
+
+
+def show_recap(doc: Document) -> None:
+    """Print the beginnings of the last questions and answers, and how to go on with an open turn.
+
+    The last answer gets half of the screen.
+    """
+    all_turns = turns.split_turns(doc["messages"])
+    if not all_turns:
+        return
+    shown = []
+    last_answer = None
+    for question, *others in all_turns[-_TURNS:]:
+        shown.append(question)
+        answers = [item for item in others if item["role"] == "assistant" and text_of(item)]
+        if answers:
+            last_answer = answers[-1]
+            shown.append(last_answer)
+
+    blocks = []
+    earlier_count = len(all_turns) - _TURNS
+    if earlier_count > 0:
+        blocks.append(f"… {quantity(earlier_count, 'earlier turn')}, /history shows all")
+    _, rows = stdio.size(stdio.stdout())
+    for message in shown:
+        count = max(_LINES, rows // 2) if message is last_answer else _LINES
+        blocks.append(_beginning(message, count))
+    stdio.write_lines(["\n\n".join(blocks)], safe=True)
+
+    if turns.unanswered(all_turns[-1]):
+        stdio.note("the last question has no answer yet; /retry asks it again")
+    elif turns.unfinished(all_turns[-1]):
+        stdio.note("the last turn is not finished; /retry continues it")
+
+
+def _beginning(message: Message, count: int) -> str:
+    """Return the first ``count`` lines of a message, drawn for the terminal."""
+    from gptsh.render.drawing import draw_markdown
+    from gptsh.render.session import message_pieces
+
+    style = terminal_style(os.environ, terminal=True)
+    width = stdio.width(stdio.stdout())
+    text = "\n\n".join(message_pieces(message))
+    # A message may have megabytes, so only what can be seen is drawn. Some lines of Markdown, such
+    # as those of fences, are not drawn.
+    max_lines = 2 * count
+    start = "\n".join(text.split("\n", max_lines)[:max_lines])
+    start = start[: max(_CHARACTERS, count * width)]
+    closed = f"{start}\n{open_fence(start)}"
+    lines = "\n".join(draw_markdown([closed], style, width)).split("\n")
+    if len(lines) > count or start != text:
+        end = _RESET_STYLE if style.styles else ""
+        lines[count:] = [f"{end}… /history shows all"]
+    return "\n".join(lines)
+
+
+def begin_answer() -> None:
+    """Write the empty line before an answer, on a terminal with colours."""
+    if stdio.shows_colors(stdio.stdout()):
+        stdio.write_lines([""])

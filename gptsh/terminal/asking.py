@@ -14,6 +14,7 @@ from gptsh.text import visible
 Answer = TypeVar("Answer")
 
 _MARGIN = "| "  # before each row of text that is not from gptsh
+_MIN_COLUMNS = 20  # of that text
 _TERMINAL = "/dev/tty"
 _MAX_INPUT = 4096  # bytes of the line that the user types: a terminal keeps no more
 
@@ -104,11 +105,11 @@ def marked_lines(text: str) -> list[str]:
 
     Each row begins with a bar, so that none looks like a line of gptsh.
     """
-    columns = max(20, shutil.get_terminal_size().columns - len(_MARGIN) - 1)
+    columns = max(_MIN_COLUMNS, shutil.get_terminal_size().columns - len(_MARGIN) - 1)
     rows = []
     for line in visible(text).split("\n"):
         # A character may be two columns wide.
         length = columns if line.isascii() else columns // 2
-        for index in range(0, len(line) or 1, length):
-            rows.append(_MARGIN + line[index : index + length])
+        for start in range(0, max(1, len(line)), length):
+            rows.append(_MARGIN + line[start : start + length])
     return rows

@@ -84,8 +84,10 @@ class Interrupts:
         self.before_kill: list[Callable[[], object]] = []
 
     def __enter__(self) -> "Interrupts":
-        # In a conversation Ctrl-\ saves the answer and restores the terminal.
-        for signum in (*_SIGNALS, signal.SIGQUIT) if self._in_conversation else _SIGNALS:
+        signals = list(_SIGNALS)
+        if self._in_conversation:
+            signals.append(signal.SIGQUIT)  # Ctrl-\ saves the answer and restores the terminal
+        for signum in signals:
             if signal.getsignal(signum) is not signal.SIG_IGN:
                 self._install(signum)
         if self.seconds:
@@ -266,21 +268,27 @@ class Interrupts:
     def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
         self._handled_count += 1
         if signum == signal.SIGINT:
-            now = time.monotonic()
-            self._first_sigint = self._first_sigint or now
-            limit = _KILL_AFTER_IN_CONVERSATION if self._in_conversation else _KILL_AFTER
-            if now - self._first_sigint > limit:
-                for callback in self.before_kill:
-                    callback()
-                # As process 1 of a container the signal has no effect.
-                os._exit(exit_by_signal(signal.SIGINT))
-        if self._signal_raised or (signum == signal.SIGALRM and self._pending is not None):
+            self._kill_if_hanging()
+        is_deadline = signum == signal.SIGALRM
+        if self._signal_raised or (is_deadline and self._pending is not None):
             return  # a pending signal takes precedence over the deadline
         self._pending = signum
         if self._redirect:
             self._redirect()
         elif not self._shields:
             self._raise_pending()
+
+    def _kill_if_hanging(self) -> None:
+        """Note the time of a Ctrl-C; kill the process if the first one was too long ago."""
+        now = time.monotonic()
+        self._first_sigint = self._first_sigint or now
+        limit = _KILL_AFTER_IN_CONVERSATION if self._in_conversation else _KILL_AFTER
+        if now - self._first_sigint <= limit:
+            return
+        for callback in self.before_kill:
+            callback()
+        # As process 1 of a container the signal has no effect.
+        os._exit(exit_by_signal(signal.SIGINT))
 
 
 class NoInterrupts(Interrupts):

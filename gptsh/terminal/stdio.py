@@ -138,7 +138,7 @@ def line_modes(terminal: int, *, on: int = 0, off: int = 0) -> Iterator[None]:
 
     old_modes = termios.tcgetattr(terminal)
     modes = [*old_modes]
-    modes[_LOCAL_MODES] = modes[_LOCAL_MODES] & ~off | on
+    modes[_LOCAL_MODES] = (modes[_LOCAL_MODES] & ~off) | on
     termios.tcsetattr(terminal, termios.TCSANOW, modes)
     try:
         yield
@@ -206,7 +206,10 @@ class Sink:
 
     def finish(self) -> None:
         """Write what is unwritten. Raises OSError as the stream does."""
-        while (descriptor := self._descriptor) is not None and self._unwritten:
+        while self._unwritten:
+            descriptor = self._descriptor
+            if descriptor is None:  # another thread has called ``abandon``
+                return
             max_wait = self._max_wait
             if not self.is_writable(_POLL if max_wait is None else max_wait):
                 if max_wait is None:
@@ -361,19 +364,21 @@ def note(text: str) -> None:
     and is dim if that has colours.
     """
     line = _note_line(text)
-    notes = _collected_notes.get()
-    if notes is None:
-        notes = _later_notes.get()
-    if notes is not None:
-        notes.append(line)
-        return
-    rows = [f"gptsh: {line}"]
-    if is_terminal(sys.stderr):
-        has_colors = shows_colors(sys.stderr)
-        shown = _with_tilde(rows[0]) if has_colors else rows[0]
-        rows = wrapped(shown, width(sys.stderr))
-        rows = [styled(row, DIM) for row in rows] if has_colors else rows
+    for notes in (_collected_notes.get(), _later_notes.get()):
+        if notes is not None:
+            notes.append(line)
+            return
+    rows = _note_rows(f"gptsh: {line}")
     write_stderr("\n".join(rows) + "\n", safe=True)
+
+
+def _note_rows(line: str) -> list[str]:
+    if not is_terminal(sys.stderr):
+        return [line]
+    columns = width(sys.stderr)
+    if not shows_colors(sys.stderr):
+        return wrapped(line, columns)
+    return [styled(row, DIM) for row in wrapped(_with_tilde(line), columns)]
 
 
 def _note_line(text: str) -> str:
@@ -466,8 +471,9 @@ def write_pieces(
     """
     sink = Sink(stdout())
     write = sink.draw if safe else sink.write
+    allow_signals = waiting if interruptible else contextlib.nullcontext
     for piece in pieces:
-        with output_errors(), waiting() if interruptible else contextlib.nullcontext():
+        with output_errors(), allow_signals():
             write(piece)
 
 

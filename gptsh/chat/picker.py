@@ -80,7 +80,8 @@ def age(seconds: float) -> str:
 
 def _title(row: SessionSummary) -> str:
     """Return the names of a session and its title, or the beginning of its first question."""
-    return one_line(" ".join((*row["names"], display_title(row["title"], row["preview"]))))
+    title = display_title(row["title"], row["preview"])
+    return one_line(" ".join([*row["names"], title]))
 
 
 def _model(row: SessionSummary) -> str:
@@ -103,13 +104,15 @@ def row_line(
     last_used = "?"
     with contextlib.suppress(ValueError):
         last_used = age(now - datetime.fromisoformat(row["updated_at"]).timestamp())
-    left = f"{'> ' if selected else '  '}{last_used:>4}  "
+    pointer = ">" if selected else " "
+    left = f"{pointer} {last_used:>4}  "
     right = ""
     if width >= _WIDE:
         right = f"{quantity(row['turns'], 'turn'):>11}  {pad(_model(row), model_width)}"
     title = _title(row)
     if row["project"] != project:
-        title = f"{visible(os.path.basename(row['project'] or '?'))}: {title}"
+        project_name = os.path.basename(row["project"] or "?")
+        title = f"{visible(project_name)}: {title}"
     free = max(0, width - columns(left) - columns(right))
     title = pad(truncate_end(title, free), free)
     if selected:

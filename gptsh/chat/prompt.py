@@ -413,7 +413,10 @@ class PlainPrompt:
         self._history = _History(chat, Pastes())
 
     def read(self, prefill: str = "") -> str:
-        """As ``Prompt.read``, but print ``prefill``: this terminal cannot put it on the line."""
+        """Return a line as ``Prompt.read`` does.
+
+        ``prefill`` is printed, because this terminal cannot put it on the line.
+        """
         if prefill:
             stdio.note("type your question again:")
             stdio.write_lines(prefill.split("\n"))

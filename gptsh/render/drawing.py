@@ -269,7 +269,7 @@ def draw_markdown(texts: Iterable[str], terminal: TerminalStyle, width: int) -> 
         document = Blocks()
         document.add(text)
         for number, block in enumerate(document.finish()):
-            if has_begun and (block.spaced or number == 0):
+            if has_begun and (block.is_spaced or number == 0):
                 yield ""
             has_begun = True
             lines = Layout(block, terminal).lines(width)
@@ -299,7 +299,7 @@ class Layout:
         return lines
 
     def _follows_blank_line(self, node: SyntaxTreeNode) -> bool:
-        """Whether the source has a blank line before an element, apart from marks of quotes."""
+        """Return whether there is a blank line before an element, apart from marks of quotes."""
         start, _ = node.map or (0, 0)
         return not self._block.lines[start - 1].strip(" \t>")
 
@@ -374,7 +374,7 @@ class Canvas:
     """Draws an answer: each block once, when it is closed, at the width of that moment.
 
     With a ``region`` the open block is shown below. ``size``: columns and rows of the terminal.
-    ``begun``: a blank line goes before the next block. Raises OSError as ``out`` does.
+    ``has_begun``: a blank line goes before the next block. Raises OSError as ``out`` does.
     """
 
     def __init__(
@@ -384,7 +384,7 @@ class Canvas:
         size: Callable[[], tuple[int, int]],
         region: Region | None,
     ) -> None:
-        self.begun = False
+        self.has_begun = False
         self.region = region
         self._out = out
         self._terminal = terminal
@@ -400,8 +400,8 @@ class Canvas:
 
     def draw(self) -> None:
         """Draw what has arrived."""
-        closed = self._blocks.take()
-        self._draw(closed, self._blocks.open() if self.region else [])
+        closed = self._blocks.take_closed()
+        self._draw(closed, self._blocks.open_blocks() if self.region else [])
 
     def finish(self) -> None:
         """Close and draw all blocks. A later piece begins a new block."""
@@ -421,7 +421,7 @@ class Canvas:
             final = final[self._final_count :]
             self._final_count = 0
             self._width = width
-            self.begun = True
+            self.has_begun = True
 
         if region:
             code, rows = self._open_rows(opened, width, max(1, height - 1))
@@ -453,7 +453,7 @@ class Canvas:
     def _lines(self, blocks: list[Block]) -> list[Text]:
         lines: list[Text] = []
         for block in blocks:
-            if block.spaced and (lines or self.begun):
+            if block.is_spaced and (lines or self.has_begun):
                 lines.append(Text())
             lines += Layout(block, self._terminal).lines(self._width)
         return lines

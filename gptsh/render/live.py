@@ -55,28 +55,31 @@ class Region:
     def frame(self, final: Sequence[str], rows: Sequence[str], width: int) -> str:
         """Return what replaces the region by ``final`` lines, and a new region below them.
 
-        Rows that do not change are not redrawn.
+        Rows that do not change are not redrawn; it is "" if all is as before.
         """
         old = self._rows
         new = [*final, *rows]
         kept = _equal_at_start(old, new) if width == self.width else 0
         if rows and kept == len(new) < len(old):
             kept -= 1  # the cursor must end after the last row
-        up = sum(self._heights(width)) - 1 - kept  # from the cursor to the first row that changes
+        rows_up = sum(self._heights(width)) - 1 - kept  # from the cursor to the first that changes
         self._rows = list(rows)
         self.width = width
 
         move = ""
         if kept < len(old):
-            move = f"\x1b[{up}A\r" if up else "\r"
-            move += ERASE_DOWN
+            if rows_up:
+                move = f"\x1b[{rows_up}A"
+            move += f"\r{ERASE_DOWN}"
         elif old and (kept < len(new) or not rows):
             move = "\n"  # there is nothing to erase
         drawn = "".join(f"{line}\n" for line in final[kept:])
         changed = rows[max(0, kept - len(final)) :]
         if changed:
             drawn += _CUT + "\n".join(changed) + _WRAP
-        return f"{_BEGIN}{move}{drawn}{END_OF_FRAME}" if move or drawn else ""
+        if not move and not drawn:
+            return ""
+        return f"{_BEGIN}{move}{drawn}{END_OF_FRAME}"
 
 
 def count_fitting(heights: Iterable[int], height: int) -> int:

@@ -289,12 +289,12 @@ class Block(NamedTuple):
 
     elements: list[SyntaxTreeNode]  # none if it is plain: nested too deeply, or too long
     lines: list[str]  # its source; the maps of the elements count in these
-    spaced: bool  # a blank line belongs before it
+    is_spaced: bool  # a blank line belongs before it
     is_open: bool = False
 
 
 class Blocks:
-    """A growing document. ``take`` and ``finish`` return each block once, when it is closed."""
+    """A growing document. ``take_closed`` and ``finish`` return each block once, when it is closed."""
 
     def __init__(self) -> None:
         self._pieces = VisiblePieces()
@@ -306,24 +306,25 @@ class Blocks:
         """Add a piece of the document."""
         self._source += self._pieces.visible(text)
 
-    def take(self) -> list[Block]:
+    def take_closed(self) -> list[Block]:
         """Close and return the blocks that no later line can change."""
-        blocks = self._take_closed(is_final=False)
+        blocks = self._take(is_final=False)
         complete, _, last_line = self._source.rpartition("\n")
         if _is_too_long(complete):
             blocks.append(self._cut(len(complete)))
         elif _is_too_long(last_line):
-            length = last_line.rfind(" ") + 1 or len(last_line)
-            blocks.append(self._cut(len(self._source) - len(last_line) + length))
+            line_start = len(self._source) - len(last_line)
+            last_space = self._source.rfind(" ", line_start)
+            blocks.append(self._cut(last_space + 1 or len(self._source)))
         return blocks
 
     def finish(self) -> list[Block]:
         """Close and return all blocks."""
-        blocks = self._take_closed(is_final=True)
+        blocks = self._take(is_final=True)
         self._source = ""
         return blocks
 
-    def open(self) -> list[Block]:
+    def open_blocks(self) -> list[Block]:
         """Return the open blocks as if the document ended here; of code only complete lines."""
         last_line = self._source.rpartition("\n")[2]
         complete = self._source.removesuffix(last_line)
@@ -335,7 +336,7 @@ class Blocks:
             blocks[-1] = blocks[-1]._replace(is_open=True)
         return blocks
 
-    def _take_closed(self, *, is_final: bool) -> list[Block]:
+    def _take(self, *, is_final: bool) -> list[Block]:
         """Take the blocks that are closed, all if this is the end of the document."""
         end = len(self._source) if is_final else self._source.rfind("\n") + 1
         source = self._source[:end].removesuffix("\n")
@@ -381,7 +382,8 @@ class Blocks:
         source = "\n".join([*lines, ""])
         is_plain = _is_too_long(source) and not is_code
         elements = [] if is_plain else elements_of(source)
-        return Block(elements, lines, spaced=not (self._in_list and self._before.strip()))
+        continues_list = self._in_list and bool(self._before.strip())
+        return Block(elements, lines, is_spaced=not continues_list)
 
 
 def _is_too_long(source: str) -> bool:

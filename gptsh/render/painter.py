@@ -67,7 +67,7 @@ class Painter(Writer):
 
     def _write_text(self, text: str) -> None:
         if self._reasoning.separate() and self._canvas:
-            self._canvas.begun = False
+            self._canvas.has_begun = False
         self._raise_failure()
         with shielded():
             self._has_undrawn_text = True
@@ -77,8 +77,8 @@ class Painter(Writer):
         """On a shared terminal draw the text so far: it appears in the order of arrival."""
         if self._reasoning.shared:
             self._end_answer()
-            if self._canvas and self._canvas.begun:
-                self._canvas.begun = False
+            if self._canvas and self._canvas.has_begun:
+                self._canvas.has_begun = False
                 self._reasoning.write("\n")
 
     def _end_answer(self) -> None:

@@ -28,7 +28,7 @@ class ReasoningStream:
     def __init__(self, err: Sink | None, *, dimmed: bool = False, shared: bool = False) -> None:
         self.shared = shared and err is not None
         self._err = err
-        self._dimmed = dimmed
+        self._is_dimmed = dimmed
         self._pieces = VisiblePieces()
         self._last = "\n"
         self._has_begun = False
@@ -40,7 +40,7 @@ class ReasoningStream:
         self._last = text[-1]
         self._has_begun = True
         try:
-            if self._dimmed:
+            if self._is_dimmed:
                 shown = self._pieces.visible(text)
                 words = shown.rstrip("\n")
                 self._err.draw(styled(words, DIM) + shown[len(words) :])
@@ -122,14 +122,14 @@ class PlainWriter(Writer):
 
     def __init__(self, out: Sink, reasoning: ReasoningStream, *, streamed: bool) -> None:
         super().__init__(out, reasoning)
-        self._streamed = streamed
+        self._is_streamed = streamed
         self._pending: list[str] = []
         self._last = "\n"
 
     def _write_text(self, text: str) -> None:
         self._reasoning.separate()
         self._last = text[-1]
-        if self._streamed:
+        if self._is_streamed:
             self._out.write(text)
         else:
             self._pending.append(text)
@@ -168,12 +168,12 @@ class Spinner:
         self._sink = stdio.Sink(sys.stderr)
         self._text = text
         self._reason = ""  # of the wait, in place of the first text
-        self._waits = True  # ``set_text`` has not been called
+        self._is_waiting = True  # ``set_text`` has not been called
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._spin, daemon=True)
-        self._drawing = False  # no lock: a signal could come between acquiring and releasing it
+        self._is_drawing = False  # no lock: a signal could come between acquiring and releasing it
         self._since = 0.0  # when the first frame may be drawn
-        self._drawn = False
+        self._is_drawn = False
         self._start = 0.0
         speaks_utf8 = stdio.speaks_utf8(os.environ)
         self._frames = _BRAILLE_FRAMES if speaks_utf8 else _ASCII_FRAMES
@@ -191,12 +191,12 @@ class Spinner:
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
-            if self._drawn:
+            if self._is_drawn:
                 self._sink.offer(_ERASE)
 
     def set_text(self, text: str) -> None:
         """Show this text from the next frame on."""
-        self._waits = False
+        self._is_waiting = False
         self._text = text
 
     def explain(self, reason: str) -> None:
@@ -205,19 +205,19 @@ class Spinner:
 
     def still_waits(self, seconds: float) -> bool:
         """Return after some seconds whether it still waits; at once if the spinner ends."""
-        return not self._stopped.wait(seconds) and self._waits
+        return not self._stopped.wait(seconds) and self._is_waiting
 
     def hide(self) -> None:
         """Erase the spinner and draw nothing until ``show``."""
         if not self.is_visible or self._stopped.is_set():
             return
         self._since = math.inf
-        while self._drawing:
+        while self._is_drawing:
             time.sleep(0.001)
-        if self._drawn:
+        if self._is_drawn:
             with contextlib.suppress(OSError):  # the terminal is gone
                 self._sink.draw(_ERASE)
-            self._drawn = False
+            self._is_drawn = False
 
     def show(self) -> None:
         """Spin again after the delay, unless ``hide`` comes first."""
@@ -226,15 +226,17 @@ class Spinner:
     def _spin(self) -> None:
         frame = 0
         while not self._stopped.wait(_PERIOD):
-            self._drawing = True  # before reading the time: ``hide`` then waits for this frame
+            self._is_drawing = True  # before reading the time: ``hide`` then waits for this frame
             if time.monotonic() >= self._since:
-                text = self._reason if self._waits and self._reason else self._text
-                line = f"{self._frames[frame % len(self._frames)]} {one_line(text)}"
+                text = self._reason if self._is_waiting and self._reason else self._text
+                symbol = self._frames[frame % len(self._frames)]
                 clock = self._clock()
-                line = truncate_end(line, stdio.width(sys.stderr) - 1 - len(clock))
-                self._drawn |= self._sink.offer(f"{_ERASE}{line}{clock}")
+                free = stdio.width(sys.stderr) - 1 - len(clock)
+                line = truncate_end(f"{symbol} {one_line(text)}", free)
+                if self._sink.offer(f"{_ERASE}{line}{clock}"):
+                    self._is_drawn = True
                 frame += 1
-            self._drawing = False
+            self._is_drawing = False
 
     def _clock(self) -> str:
         """Return the end of the line: the seconds so far, and after some how to stop."""

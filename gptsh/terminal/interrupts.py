@@ -348,13 +348,26 @@ _entered: list[Interrupts] = []  # the innermost last
 
 
 def waiting() -> contextlib.AbstractContextManager[None]:
-    """``Interrupts.waiting`` of the current run; no effect outside the main thread."""
-    return _entered[-1].waiting() if _entered and in_main_thread() else contextlib.nullcontext()
+    """Allow interrupts, as ``Interrupts.waiting`` of the current run.
+
+    It has no effect outside the main thread.
+    """
+    run = _current()
+    return run.waiting() if run else contextlib.nullcontext()
 
 
 def shielded() -> contextlib.AbstractContextManager[None]:
-    """``Interrupts.shielded`` of the current run; no effect outside the main thread."""
-    return _entered[-1].shielded() if _entered and in_main_thread() else contextlib.nullcontext()
+    """Delay interrupts, as ``Interrupts.shielded`` of the current run.
+
+    It has no effect outside the main thread.
+    """
+    run = _current()
+    return run.shielded() if run else contextlib.nullcontext()
+
+
+def _current() -> Interrupts | None:
+    """Return the innermost interrupts; None in any other thread, which no signal reaches."""
+    return _entered[-1] if _entered and in_main_thread() else None
 
 
 def in_main_thread() -> bool:

@@ -43,6 +43,11 @@ class Command(NamedTuple):
         return f"{self.name} {self.args}".strip()
 
     @property
+    def full_help(self) -> str:
+        """Its help with all details."""
+        return f"{self.help} {self.more}".strip()
+
+    @property
     def function(self) -> str:
         """Its function in ``slash.py``: ``do_session_export`` for ``/session export``."""
         return f"do_{self.name[1:].replace(' ', '_')}"
@@ -353,14 +358,14 @@ def help_on(name: str, width: int) -> list[str]:
     formatter = click.HelpFormatter(width=min(_MAX_WIDTH, width) - 1)
     if name:
         commands = _commands_of(f"/{name.lower().lstrip('/')}")
-        formatter.write_dl([(row.usage, f"{row.help} {row.more}".strip()) for row in commands])
+        formatter.write_dl([(row.usage, row.full_help) for row in commands])
     else:
         for group in GROUPS:
-            commands = [row for row in COMMANDS if row.group == group]
+            rows = [(row.usage, row.help) for row in COMMANDS if row.group == group]
             with formatter.section(group):
-                formatter.write_dl([(row.usage, row.help) for row in commands], col_max=24)
+                formatter.write_dl(rows, col_max=24)
         with formatter.section("Keys"):
-            formatter.write_dl([*_KEYS.items()], col_max=24)
+            formatter.write_dl(list(_KEYS.items()), col_max=24)
     return formatter.getvalue().strip("\n").split("\n")
 
 

@@ -221,12 +221,14 @@ class _Picker(UIControl):
     def _footer(self) -> StyleAndTextTuples:
         """Return the question whether to delete a session, a message, or the keys."""
         row = self._to_delete
-        if row is None:
-            return [("", self._message)] if self._message else [("class:dim", _HELP)]
-        before = f"Delete {row['filename'][ID]} "
-        after = "? (y/N)"
-        free = self._app.output.get_size().columns - len(before) - len(after)
-        return [("class:ask", f"{before}{truncate_end(_title(row), free)}{after}")]
+        if row:
+            before = f"Delete {row['filename'][ID]} "
+            after = "? (y/N)"
+            free = self._app.output.get_size().columns - len(before) - len(after)
+            return [("class:ask", f"{before}{truncate_end(_title(row), free)}{after}")]
+        if self._message:
+            return [("", self._message)]
+        return [("class:dim", _HELP)]
 
     # ---- reading and filtering
 

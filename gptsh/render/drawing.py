@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gptsh.render.live import Region, count_fitting
-from gptsh.render.markdown import Block, Blocks, count_quick, ends_in_code
+from gptsh.render.markdown import Block, Blocks, count_quick, ends_in_code, lines_of
 from gptsh.terminal.stdio import Sink, TerminalStyle
 from gptsh.text import row_starts, visible
 
@@ -300,7 +300,7 @@ class Layout:
 
     def _follows_blank_line(self, node: SyntaxTreeNode) -> bool:
         """Return whether there is a blank line before an element, apart from marks of quotes."""
-        start, _ = node.map or (0, 0)
+        start, _ = lines_of(node)
         return not self._block.lines[start - 1].strip(" \t>")
 
     def _element(self, node: SyntaxTreeNode, width: int) -> list[Text]:
@@ -328,11 +328,17 @@ class Layout:
 
     def _item(self, item: SyntaxTreeNode, width: int) -> list[Text]:
         """Return an item of a list after its mark; an empty item is a mark alone."""
-        mark = f"{item.info:>2}. " if item.info else " • "
+        number = item.info
+        mark = f"{number:>2}. " if number else " • "
         first, *others = self._elements(item.children, width - len(mark)) or [Text()]
-        task_mark = _TASKS.get(first.plain[:4]) if self._terminal.colors else None
-        if task_mark and not item.info and item.children[0].type == "paragraph":
-            mark = task_mark
+        is_task = (
+            self._terminal.colors
+            and not number
+            and first.plain[:4] in _TASKS
+            and item.children[0].type == "paragraph"
+        )
+        if is_task:
+            mark = _TASKS[first.plain[:4]]
             first = first[4:]
         margin = " " * len(mark)
         lines = [indent(first, mark, PLAIN)]
@@ -341,12 +347,14 @@ class Layout:
         return lines
 
     def _table(self, table: SyntaxTreeNode, width: int) -> list[Text]:
-        _, end = table.map or (0, 0)
+        _, end = lines_of(table)
         if self._block.is_open and end >= len(self._block.lines):
             return plain_lines(table.content)  # another row may make it wider
         rows = [node for node in table.walk() if node.type == "tr"]
         sides = [_side(cell) for cell in rows[0].children]
-        texts = [[self._text(cell) for cell in row.children] for row in rows]
+        texts = []
+        for row in rows:
+            texts.append([self._text(cell) for cell in row.children])
         return table_lines(texts, sides, width)
 
     def _text(self, node: SyntaxTreeNode, style: Style = PLAIN) -> Text:

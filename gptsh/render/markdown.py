@@ -143,6 +143,11 @@ def _outline(text: str) -> list[SyntaxTreeNode]:
     return SyntaxTreeNode(_outline_parser().parse(text)).children
 
 
+def lines_of(element: SyntaxTreeNode) -> tuple[int, int]:
+    """Return the first line of an element, and the line after its last one."""
+    return element.map or (0, 0)
+
+
 def last_leaf(nodes: Sequence[SyntaxTreeNode]) -> SyntaxTreeNode | None:
     """Return the last element that has no others in it."""
     node = None
@@ -253,14 +258,9 @@ def _longest_fence_inside(
 
 
 def _has_closing_fence(fence: SyntaxTreeNode) -> bool:
-    start, end = _lines_of(fence)
+    start, end = lines_of(fence)
     code_line_count = fence.content.removesuffix("\n").count("\n") + bool(fence.content)
     return end - start == code_line_count + 2
-
-
-def _lines_of(element: SyntaxTreeNode) -> tuple[int, int]:
-    """Return the first line of an element, and the line after its last one."""
-    return element.map or (0, 0)
 
 
 # ---- blocks
@@ -371,7 +371,7 @@ class Blocks:
         self._before = lines[-1]
         last = last_leaf(elements)
         if last and last.type == "fence":
-            self._before = lines[_lines_of(last)[0]]
+            self._before = lines[lines_of(last)[0]]
             rest = f"{self._before}\n{rest}"
         self._source = rest
         self._in_list = True
@@ -395,9 +395,9 @@ def _ends_of_blocks(element: SyntaxTreeNode, *, is_closed: bool) -> list[int]:
     ends = []
     if element.type in _LISTS:  # each item ends where the next one begins
         for item in element.children[1:]:
-            ends.append(_lines_of(item)[0])
+            ends.append(lines_of(item)[0])
     if is_closed:
-        ends.append(_lines_of(element)[1])
+        ends.append(lines_of(element)[1])
     return ends
 
 
@@ -406,5 +406,5 @@ def _has_ended(top: SyntaxTreeNode, line_count: int) -> bool:
     if top.type == "fence":
         return _has_closing_fence(top)
     if top.type in _CLOSED_BY_BLANK:
-        return _lines_of(top)[1] < line_count
+        return lines_of(top)[1] < line_count
     return top.type in _CLOSED_BY_LAST_LINE

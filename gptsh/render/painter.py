@@ -190,7 +190,8 @@ class Painter(Writer):
             item = self._queue.get(timeout=_HEAD_START)
         if isinstance(item, str) and item and self._region:
             width, height = stdio.size(self._stream)
-            rows = plain_rows(item[-width * height :], width)
+            screenful = item[-width * height :]
+            rows = plain_rows(screenful, width)
             self._out.draw(self._region.frame((), rows[1 - height :], width))
         return item
 

@@ -134,17 +134,18 @@ def _number(tokens: object) -> str:
 
 def snapshots_of(doc: Document) -> Iterator[str]:
     """Yield each snapshot of a session in one line, newest first."""
-    for item in reversed(doc["context"]["snapshots"]):
-        count = count_up_to(doc["messages"], item.get("message"))
-        turn = len(starts_of(doc["messages"][:count]))
-        facts = [str(item.get("name"))]
-        created_at = item.get("created_at")
+    for snapshot in reversed(doc["context"]["snapshots"]):
+        message_count = count_up_to(doc["messages"], snapshot.get("message"))
+        turn_count = len(starts_of(doc["messages"][:message_count]))
+        facts = [str(snapshot.get("name"))]
+        created_at = snapshot.get("created_at")
         if created_at:
             facts.append(local_time(created_at))
-        facts.append(f"after turn {turn} ({quantity(count, 'message')})")
-        if item.get("tokens") is not None:
-            facts.append(f"~{item['tokens']:,} tokens")
-        reason = _REASONS.get(item.get("reason") or "")
+        facts.append(f"after turn {turn_count} ({quantity(message_count, 'message')})")
+        tokens = snapshot.get("tokens")
+        if tokens is not None:
+            facts.append(f"~{tokens:,} tokens")
+        reason = _REASONS.get(snapshot.get("reason") or "")
         if reason:
             facts.append(reason)
         yield one_line(", ".join(facts))

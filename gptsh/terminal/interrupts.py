@@ -195,11 +195,12 @@ class Interrupts:
     @contextlib.contextmanager
     def left_to_child(self) -> Iterator[None]:
         r"""Leave Ctrl-C and Ctrl-\ to a child process that has the terminal; ignore them here."""
-        handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGQUIT)}
+        handlers = {}
         try:
-            for signum, handler in handlers.items():
-                if handler is not signal.SIG_IGN:
-                    signal.signal(signum, self._ignore)  # the child would inherit SIG_IGN
+            for signum in (signal.SIGINT, signal.SIGQUIT):
+                # A handler, because the child would inherit SIG_IGN.
+                if signal.getsignal(signum) is not signal.SIG_IGN:
+                    handlers[signum] = signal.signal(signum, self._ignore)
             yield
         finally:
             for signum, handler in handlers.items():

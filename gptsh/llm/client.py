@@ -345,8 +345,9 @@ class Client:
                     raise
                 request = request._replace(stream=False)
             except ModelError as err:
-                from gptsh.llm.failures import Retries, without_secrets
+                from gptsh.llm.failures import without_secrets
                 from gptsh.llm.refusals import refused_by
+                from gptsh.llm.retries import Retries
 
                 new = refused_by(err, request, target, api_of(target))
                 if new:

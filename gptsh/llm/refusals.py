@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 from gptsh.config.accounts import Refused, Target
 from gptsh.errors import ModelError
-from gptsh.llm.failures import own_words
 from gptsh.llm.parameters import EFFORTS, effort_for, effort_refusal, param_refusal
 from gptsh.llm.servers import OTHER_API
 from gptsh.llm.stream import Api, Refusable, make_body
+from gptsh.llm.wordings import own_words
 from gptsh.messages import Request
 from gptsh.models.vendors import DIRECT
 

@@ -276,7 +276,7 @@ def reported_error(error: object, payload: JsonObject) -> GptshError:
 
     Overloads can be retried.
     """
-    from gptsh.llm.failures import (
+    from gptsh.llm.wordings import (
         is_filtered,
         is_spent,
         means_too_long,
@@ -386,7 +386,7 @@ def load(data: bytes) -> JsonObject:
         raise Malformed(f"the response is not JSON: {err}", ADVICE, detail=detail) from err
     if isinstance(payload, dict):
         return payload
-    from gptsh.llm.failures import message_in
+    from gptsh.llm.wordings import message_in
 
     reason = message_in(payload)
     if not reason:

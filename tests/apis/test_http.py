@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 import trustme
 
-from gptsh.llm.failures import retry_after
 from gptsh.llm.tls import proxy_for
+from gptsh.llm.wordings import retry_after
 from tests.support.home import Home, lab_config, read_until, texts, wait_for_exit, wait_until
 from tests.support.programs import needs
 from tests.support.server import Cut, Hold, ModelServer, Script, answer, chunk, event

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gptsh.content import templates
 from gptsh.context.sendable import _IDS
-from gptsh.llm import anthropic, chat, failures, gemini, ollama, parameters, refusals, responses
+from gptsh.llm import anthropic, chat, gemini, ollama, parameters, refusals, responses, wordings
 from gptsh.llm.stream import Refusable
 from tests.support.paths import ROOT
 
@@ -42,9 +42,9 @@ TABLES: dict[str, list[str]] = {
         for field in api.REFUSABLE.values()
         if field.wording != Refusable().wording  # which matches nothing
     ],
-    "llm/failures.py: wording.pattern": [
-        *[row.pattern for rows in failures.STATUS_WORDINGS.values() for row in rows],
-        *[f"(?i){row.pattern}" for row in (*failures.TOO_LONG_WORDINGS, *failures.WINDOW_WORDINGS)],
+    "llm/wordings.py: wording.pattern": [
+        *[row.pattern for rows in wordings.STATUS_WORDINGS.values() for row in rows],
+        *[f"(?i){row.pattern}" for row in (*wordings.TOO_LONG_WORDINGS, *wordings.WINDOW_WORDINGS)],
     ],
     "llm/refusals.py: f'(?i){pattern}'": [f"(?i){pattern}" for pattern in refusals._UNSUPPORTED],
     r"""llm/refusals.py: f'"param":\\s*"{param}[".\\[]|"loc":\\s*\\["body",\\s*"{loc}"'""": [

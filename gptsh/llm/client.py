@@ -357,11 +357,13 @@ class Client:
                 if not may_retry:
                     raise
                 retries = retries or Retries(self._settings.network, self.deadline)
-                pause = retries.next_pause(err)
-                if pause is None:
+                decision = retries.decide(err)
+                if decision.advice:
+                    err.args = (str(err).rstrip(" ."), decision.advice)
+                if decision.pause is None:
                     raise
-                yield Retrying(pause, str(without_secrets(err, target.secrets)))
-                time.sleep(pause)
+                yield Retrying(decision.pause, str(without_secrets(err, target.secrets)))
+                time.sleep(decision.pause)
 
         if refused:
             self._cache.remember_refusals(target, refused)  # only now: without them it was answered

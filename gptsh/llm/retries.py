@@ -7,6 +7,7 @@ see ``refusals.py``.
 import math
 import random
 import time
+from typing import NamedTuple
 
 from gptsh.config.settings import Network
 from gptsh.errors import LoadingModel, ModelError
@@ -19,12 +20,21 @@ _LOADING_PAUSE = 2.0  # seconds before a server is asked again that is loading i
 _LONGEST_RETRY_AFTER = 30.0  # seconds; if a server asks for a longer pause, the request fails
 
 
+class Decision(NamedTuple):
+    """What to do after a failure: wait ``pause`` seconds and retry, or report it if that is None.
+
+    ``advice`` says how long the server asks to wait, if that is longer than gptsh likes to.
+    """
+
+    pause: float | None
+    advice: str = ""
+
+
 class Retries:
-    """The retries of one request: at most ``retries`` of the config file.
+    """The retries of one request.
 
-    While a model is loading, any number.
-
-    It is made at the first failure: a model has ``first_byte_timeout`` from then on to load. No
+    There are at most ``retries`` of the config file, but any number while a model is loading. It
+    may load for ``first_byte_timeout``, from the first failure on, when this object is made. No
     retry begins after ``deadline`` (``time.monotonic``).
     """
 
@@ -34,14 +44,14 @@ class Retries:
         self._count = 0  # of retries so far
         self._loaded_by = time.monotonic() + network.first_byte_timeout
 
-    def next_pause(self, err: ModelError) -> float | None:
-        """Count one more retry; return the seconds to wait before it. None: do not retry."""
+    def decide(self, err: ModelError) -> Decision:
+        """Decide whether to retry after an error, and count the retry."""
         now = time.monotonic()
-        seconds = err.retry_after or 0
-        is_too_late = self._deadline is not None and now + seconds >= self._deadline
-        if seconds > _LONGEST_RETRY_AFTER or (seconds and is_too_late):
-            wait = quantity(math.ceil(seconds), "second")
-            err.args = (str(err).rstrip(" ."), f"the server asks to wait {wait}")
+        advice = ""
+        seconds = err.retry_after
+        if seconds and (seconds > _LONGEST_RETRY_AFTER or self._is_too_late(now + seconds)):
+            advice = f"the server asks to wait {quantity(math.ceil(seconds), 'second')}"
+
         if isinstance(err, LoadingModel):
             pause = _LOADING_PAUSE
             longest = self._loaded_by - now
@@ -51,8 +61,12 @@ class Retries:
             longest = _LONGEST_RETRY_AFTER
             self._count += 1
         else:
-            return None
-        if err.retry_after is not None:  # the server's own wish
+            return Decision(None, advice)
+        if err.retry_after is not None:  # the server knows better
             pause = err.retry_after
-        is_too_late = self._deadline is not None and now + pause >= self._deadline
-        return None if pause > longest or is_too_late else pause
+        if pause > longest or self._is_too_late(now + pause):
+            return Decision(None, advice)
+        return Decision(pause, advice)
+
+    def _is_too_late(self, time_of_retry: float) -> bool:
+        return self._deadline is not None and time_of_retry >= self._deadline

@@ -10,17 +10,17 @@ from collections.abc import Collection, Mapping
 
 from gptsh.config.accounts import Target
 from gptsh.config.schema import mask
-from gptsh.errors import Filtered, GptshError, LoadingModel, ModelError, TimedOut
+from gptsh.errors import Filtered, GptshError, LoadingModel, ModelError, TimedOut, TooLong
 from gptsh.llm.wordings import (
-    READ,
     is_filtered,
     is_spent,
     means,
     means_too_long,
     message_in_body,
     own_words,
+    prompt_size_in,
     retry_after,
-    too_long,
+    window_named_in,
 )
 from gptsh.models.facts import compatible_endpoints
 from gptsh.models.vendors import LOCAL_VENDORS, VENDORS
@@ -53,80 +53,115 @@ def refusal(
 
     ``headers`` have lower-case names.
     """
-    reason = message_in_body(body)
-    detail = body.decode("utf-8", "replace")
+    response = _ErrorResponse(url, status, headers=headers, body=body, target=target)
+    reason = response.reason
+    detail = response.detail
     provider = target.provider
-    said = f"({status}): {reason}" if reason else f"({status})"
     if status in _TOO_LONG and means_too_long(detail):
         return too_long(f"{provider} cannot take a prompt of this length: {reason}", reason, detail)
     if is_filtered(detail):
-        return Filtered(f"{provider}'s filter refused the question {said}", detail=detail)
+        what = f"{provider}'s filter refused the question {response.said}"
+        return Filtered(what, detail=detail)
 
     err: ModelError
     if status == _LOADING and means("loading", reason):
         err = LoadingModel(f"{provider} is loading {target.model}", detail=detail)
     else:
-        err = _refusal(url, status, headers, reason, detail, target)
+        err = ModelError(*response.problem_and_advice(), detail=detail)
+        err.refuses_images = response.refuses_images
+        err.can_retry = response.can_retry()
+        err.may_fall_back = response.may_fall_back()
     err.status = status
     err.retry_after = retry_after(headers, detail)
     return err
 
 
-def _refusal(
-    url: str,
-    status: int,
-    headers: Mapping[str, str],
-    reason: str,
-    detail: str,
-    target: Target,
-) -> ModelError:
-    """Return what was refused, what to do, and whether a retry or another provider may help."""
-    provider = target.provider
-    said = f"({status}): {reason}" if reason else f"({status})"
-    has_failed = status >= _SERVER_ERROR
-    is_bad_key = (
-        status == _UNAUTHORIZED
-        or (status == _FORBIDDEN and means("key", reason))
-        or means("bad key", detail)
-    )
-    is_retired = means("retired", reason)
-    is_unknown = status == _NOT_FOUND or means("unknown model", detail)
+def too_long(what: str, reason: str, detail: str) -> TooLong:
+    """Return the error for a prompt that does not fit.
 
-    what = f"{provider} failed {said}" if has_failed else f"{provider} refused {said}"
-    todo = ""
-    if is_bad_key:
-        what = f"{provider} refused the key {said}"
-        todo = _advice_on_key(target)
-    elif status in _REDIRECTS and "location" in headers:  # not followed: it would get the key
-        what = f"{url} redirects to {headers['location']}"
-        todo = "change base_url"
-    elif is_retired:
-        what = f"{provider} no longer has {target.model!r} {said}"
-        todo = "choose another model with -m"
-    elif means("not loaded", reason):
-        todo = "load it there, or start the server without --no-models-autoload"
-    elif is_unknown:
-        what = f"{url} does not know {target.model!r} {said}"
-        can_pull = target.api == "ollama" and "model" in reason
-        todo = f"ollama pull {target.model}, or see -m" if can_pull else "see -m and base_url"
-    elif means("no tools", reason):
-        what = f"{target.model} does not support tools {said}"
-        todo = "choose another model with -m"
-
-    err = ModelError(what, todo, detail=detail)
-    err.refuses_images = means("images", own_words(detail))
-    hint = headers.get("x-should-retry")  # OpenAI's and Anthropic's
-    may_pass = hint == "true" or status in _RETRY or has_failed
-    is_final = (
-        hint == "false"
-        or (is_spent(detail) and not has_failed)
-        or means("wrong type", detail[:READ])
-        or err.refuses_images
-    )
-    err.can_retry = may_pass and not is_final
-    is_missing_here = is_bad_key or is_retired or is_unknown
-    err.may_fall_back = is_missing_here or has_failed or status in _UNAVAILABLE
+    It has the window and the prompt's tokens, if the server names them: in its message,
+    ``reason``, or elsewhere in the body, ``detail``.
+    """
+    err = TooLong(what, detail=detail)
+    for text in (own_words(reason), own_words(detail)):
+        err.window = err.window or window_named_in(text)
+        if err.window:
+            err.prompt = err.prompt or prompt_size_in(text, err.window)
     return err
+
+
+class _ErrorResponse:
+    """A response that is not 200, and what it means."""
+
+    def __init__(
+        self,
+        url: str,
+        status: int,
+        *,
+        headers: Mapping[str, str],
+        body: bytes,
+        target: Target,
+    ) -> None:
+        self.reason = message_in_body(body)
+        self.detail = body.decode("utf-8", "replace")
+        self.said = f"({status}): {self.reason}" if self.reason else f"({status})"
+        self._url = url
+        self._status = status
+        self._headers = headers
+        self._target = target
+
+        self.refuses_images = means("images", own_words(self.detail))
+        self._has_failed = status >= _SERVER_ERROR
+        self._is_bad_key = (
+            status == _UNAUTHORIZED
+            or (status == _FORBIDDEN and means("about the key", self.reason))
+            or means("bad key", self.detail)
+        )
+        self._is_retired = means("retired", self.reason)
+        self._is_unknown = status == _NOT_FOUND or means("unknown model", self.detail)
+
+    def problem_and_advice(self) -> tuple[str, str]:
+        """Return what was refused, and what to do, which may be empty."""
+        target = self._target
+        provider = target.provider
+        said = self.said
+        problem = f"{provider} refused {said}"
+        if self._has_failed:
+            problem = f"{provider} failed {said}"
+        if self._is_bad_key:
+            return f"{provider} refused the key {said}", _advice_on_key(target)
+        if self._status in _REDIRECTS and "location" in self._headers:
+            # It is not followed, because the other server would get the key.
+            return f"{self._url} redirects to {self._headers['location']}", "change base_url"
+        if self._is_retired:
+            problem = f"{provider} no longer has {target.model!r} {said}"
+            return problem, "choose another model with -m"
+        if means("not loaded", self.reason):
+            return problem, "load it there, or start the server without --no-models-autoload"
+        if self._is_unknown:
+            can_pull = target.api == "ollama" and "model" in self.reason
+            advice = f"ollama pull {target.model}, or see -m" if can_pull else "see -m and base_url"
+            return f"{self._url} does not know {target.model!r} {said}", advice
+        if means("no tools", self.reason):
+            problem = f"{target.model} does not support tools {said}"
+            return problem, "choose another model with -m"
+        return problem, ""
+
+    def can_retry(self) -> bool:
+        """Return whether the same request may succeed soon."""
+        hint = self._headers.get("x-should-retry")  # OpenAI's and Anthropic's
+        if hint == "false" or self.refuses_images:
+            return False
+        if means("wrong type", own_words(self.detail)):
+            return False
+        if is_spent(self.detail) and not self._has_failed:
+            return False
+        return hint == "true" or self._has_failed or self._status in _RETRY
+
+    def may_fall_back(self) -> bool:
+        """Return whether another provider may answer."""
+        is_missing_here = self._is_bad_key or self._is_retired or self._is_unknown
+        return is_missing_here or self._has_failed or self._status in _UNAVAILABLE
 
 
 def _advice_on_key(target: Target) -> str:

@@ -18,11 +18,11 @@ from gptsh.content.answer import Answer
 from gptsh.errors import GptshError, ModelError
 from gptsh.jsonio import JsonObject
 from gptsh.llm import chat, stream
-from gptsh.llm.failures import refusal
+from gptsh.llm.failures import refusal, too_long
 from gptsh.llm.http import Incoming
 from gptsh.llm.servers import headers
 from gptsh.llm.stream import encode, make_body
-from gptsh.llm.wordings import means_too_long, message_in_body, too_long
+from gptsh.llm.wordings import means_too_long, message_in_body
 from gptsh.messages import Event, Request
 
 if TYPE_CHECKING:

@@ -276,13 +276,13 @@ def reported_error(error: object, payload: JsonObject) -> GptshError:
 
     Overloads can be retried.
     """
+    from gptsh.llm.failures import too_long
     from gptsh.llm.wordings import (
         is_filtered,
         is_spent,
         means_too_long,
         message_in,
         retry_after,
-        too_long,
     )
 
     reason = message_in(error)

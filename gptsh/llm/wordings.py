@@ -7,11 +7,10 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
 
-from gptsh.errors import TooLong
-from gptsh.jsonio import as_dict, as_str
+from gptsh.jsonio import JsonObject, as_dict, as_str
 from gptsh.text import html_title
 
 # ---- error bodies
@@ -19,7 +18,7 @@ from gptsh.text import html_title
 # Read an error of any provider: the message in its body, and after how long to retry, from its
 # headers or body.
 
-READ = 4096  # characters of an error that patterns search
+_SEARCHED = 4096  # characters of an error that patterns search
 _MESSAGE_KEYS = ("message", "detail", "error", "msg", "details", "errors", "title")
 _RETRY_DELAY = r'"retryDelay": ?"([0-9]{1,9}(?:\.[0-9]{1,9})?)s"'  # Google
 # In words, as in "try again in 7m12.5s" and "your quota will reset after 12 hours".
@@ -27,6 +26,7 @@ _PAUSE = (
     "(?i)(?:again|retry|resets?) (?:in|after) "
     r"((?:[0-9.]{1,12} ?(?:ms|[dhms])[a-z]{0,7}[ ,]{0,2}){1,4})"
 )
+_NUMBER_AND_UNIT = r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(ms|[dhms])"
 _LONGEST_PAUSE = 1e9  # seconds that a header can name
 _UNITS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 # Under which pydantic's errors repeat the request (Mistral, vLLM).
@@ -35,38 +35,45 @@ _ESCAPED = r"\\{1,8}u([0-9a-fA-F]{4})"  # a JSON escape, maybe nested in JSON st
 
 
 def message_in_body(body: bytes) -> str:
-    """Return the provider's message in an error body.
-
-    The whole text if it is in none of its forms.
-    """
+    """Return the provider's message in an error body, else the whole text."""
     return message_in(body.decode("utf-8", "replace"))
 
 
 def message_in(payload: object, depth: int = 8) -> str:
-    """Return the first string where providers put their message.
+    """Return the first string where providers put their message; empty if there is none.
 
     As in ``{"error": {"message": "…"}}``, bare, or in a list; in JSON or events within a text,
-    and in the title of a page. What another provider said to a gateway comes before the gateway's
-    own words.
+    and in the title of a page. ``depth`` limits how deep it is searched.
     """
-    inner: list[object] = []
     if isinstance(payload, str):
-        inner = _objects_in(payload)
-    elif isinstance(payload, list):
-        inner = payload[:1]
-    elif isinstance(payload, dict):
-        metadata = as_dict(payload.get("metadata"))  # OpenRouter
-        if depth and (raw := message_in(metadata.get("raw"), depth - 1)):
-            provider = as_str(metadata.get("provider_name"))
-            return f"{provider}: {raw}" if provider else raw
-        inner = [payload.get(key) for key in _MESSAGE_KEYS]
-    for item in inner if depth else ():
-        message = message_in(item, depth - 1)
+        message = _first_message(_objects_in(payload), depth)
+        return message or html_title(payload) or " ".join(payload.split())
+    if isinstance(payload, list):
+        return _first_message(payload[:1], depth)
+    if isinstance(payload, dict):
+        # What another provider said to a gateway tells more than the gateway's own words.
+        message = _upstream_message(payload, depth)
+        return message or _first_message([payload.get(key) for key in _MESSAGE_KEYS], depth)
+    return ""
+
+
+def _first_message(payloads: Iterable[object], depth: int) -> str:
+    """Return the first message in some payloads, which are one level deeper."""
+    if depth == 0:
+        return ""
+    for payload in payloads:
+        message = message_in(payload, depth - 1)
         if message:
             return message
-    if isinstance(payload, str):
-        return html_title(payload) or " ".join(payload.split())
     return ""
+
+
+def _upstream_message(error: JsonObject, depth: int) -> str:
+    """Return what a provider behind OpenRouter said, after that provider's name."""
+    metadata = as_dict(error.get("metadata"))
+    message = _first_message([metadata.get("raw")], depth)
+    provider = as_str(metadata.get("provider_name"))
+    return f"{provider}: {message}" if message and provider else message
 
 
 def _objects_in(text: str) -> list[object]:
@@ -87,44 +94,46 @@ def own_words(text: str) -> str:
 
     It is for patterns, which are slow in a long text.
     """
-    own = re.split(_INPUT, text[:READ], maxsplit=1)[0]
+    own = re.split(_INPUT, text[:_SEARCHED], maxsplit=1)[0]
     return re.sub(_ESCAPED, lambda match: chr(int(match[1], 16)), own)  # such as \\u003e
 
 
 def retry_after(headers: Mapping[str, str], detail: str = "") -> float | None:
-    """Seconds to wait, as the server says: the longer of what headers and error say.
+    """Return the seconds to wait, as the server says; None if it does not.
 
-    By ``retry-after-ms``, by ``retry-after`` in seconds or as a date, or in the error itself,
-    ``detail``: by Google's ``retryDelay``, or in words.
+    That is the longer pause of what the headers and the error itself, ``detail``, name.
     """
-    pauses = (_pause_in_headers(headers), _pause_in(detail))
+    pauses = [_pause_in_headers(headers), _pause_in(detail)]
     return max((pause for pause in pauses if pause is not None), default=None)
 
 
 def _pause_in_headers(headers: Mapping[str, str]) -> float | None:
-    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+    """Return the seconds of ``retry-after-ms`` or ``retry-after``, which may be a date."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = headers.get(name, "")
         if text.replace(".", "", 1).isdecimal():
-            return min(float(text) * scale, _LONGEST_PAUSE)
+            return min(float(text) * unit, _LONGEST_PAUSE)
     if "retry-after" not in headers:
         return None
     from email.utils import parsedate_to_datetime
 
     try:
-        return max(0.0, parsedate_to_datetime(headers["retry-after"]).timestamp() - time.time())
+        date = parsedate_to_datetime(headers["retry-after"])
+        return max(0.0, date.timestamp() - time.time())
     except (ValueError, OverflowError):
         return None
 
 
 def _pause_in(detail: str) -> float | None:
-    """Seconds to wait, as an error says."""
-    if match := re.search(_RETRY_DELAY, detail):
-        return float(match[1])
-    match = re.search(_PAUSE, own_words(detail))
-    if not match:
+    """Return the seconds that an error names, in Google's ``retryDelay`` or in words."""
+    delay = re.search(_RETRY_DELAY, detail)
+    if delay:
+        return float(delay[1])
+    pause = re.search(_PAUSE, own_words(detail))
+    if not pause:
         return None
     seconds = 0.0
-    for number, unit in re.findall(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(ms|[dhms])", match[1].lower()):
+    for number, unit in re.findall(_NUMBER_AND_UNIT, pause[1].lower()):
         seconds += float(number) * _UNITS[unit]
     return seconds
 
@@ -174,7 +183,9 @@ TOO_LONG_WORDINGS = (
             "(?:exceed(?:s|ed|ing)?|beyond|(?:larg|long|great)er than) (?:the |its )?"
             "(?:model's |available |maximum |max |allowed )*(?:context|input token|input length)"
         ),
-        example="The input (61709 tokens) is longer than the model's context length (40960 tokens).",
+        example=(
+            "The input (61709 tokens) is longer than the model's context length (40960 tokens)."
+        ),
     ),
     Wording(
         server="SGLang",
@@ -199,12 +210,17 @@ TOO_LONG_WORDINGS = (
     Wording(
         server="Google",
         pattern="input token count .{0,40}(?:exceeds|supports)",
-        example="The input token count (1200293) exceeds the maximum number of tokens allowed (1048576).",
+        example=(
+            "The input token count (1200293) exceeds "
+            "the maximum number of tokens allowed (1048576)."
+        ),
     ),
     Wording(
         server="xAI, vLLM",
         pattern="maximum (?:prompt|model) length",
-        example="This model's maximum prompt length is 131072 but the request contains 136973 tokens.",
+        example=(
+            "This model's maximum prompt length is 131072 but the request contains 136973 tokens."
+        ),
     ),
     Wording(
         server="vLLM, LM Studio",
@@ -271,28 +287,28 @@ TOO_LONG_WORDINGS = (
     ),
 )
 # A figure, with any thousands separator.
-_N = r"((?<!\d)(?:\d{1,3}(?:[,._'\u2019\u00a0\u202f]\d{3}){1,4}|\d{1,12})\b)"
+_FIGURE = r"((?<!\d)(?:\d{1,3}(?:[,._'\u2019\u00a0\u202f]\d{3}){1,4}|\d{1,12})\b)"
 # How they name the window, the most reliable first. The last figure in a match is the window, which
 # has 131072 tokens in each example. A figure after "requested" or "at least" is the prompt's.
 WINDOW_WORDINGS = (
     Wording(
         server="llama.cpp, LM Studio",
-        pattern=rf"\bn_ctx\W{{1,6}}{_N}",
+        pattern=rf"\bn_ctx\W{{1,6}}{_FIGURE}",
         example='"n_prompt_tokens": 140000, "n_ctx": 131072',
     ),
     Wording(
         server="Anthropic",
-        pattern=rf"(?:too long|context limit): [^>]{{1,60}}> {_N}",
+        pattern=rf"(?:too long|context limit): [^>]{{1,60}}> {_FIGURE}",
         example="prompt is too long: 140000 tokens > 131072",
     ),
     Wording(
         server="Dashscope",
-        pattern=rf"\[1, {_N}\]",
+        pattern=rf"\[1, {_FIGURE}\]",
         example="Range of input length should be [1, 131072]",
     ),
     Wording(
         server="Mistral",
-        pattern=rf"\b{_N} maximum context length",
+        pattern=rf"\b{_FIGURE} maximum context length",
         example="too large for model with 131072 maximum context length",
     ),
     Wording(
@@ -300,7 +316,7 @@ WINDOW_WORDINGS = (
         pattern=(
             r"(?:\b(?:context|allowed|max|maximum|less than)\b"
             r"|limit|supports up to|cannot exceed|must be <=)"
-            rf"(?:[^.;:\d]{{0,40}}|:) \(?{_N}"
+            rf"(?:[^.;:\d]{{0,40}}|:) \(?{_FIGURE}"
         ),
         example=(
             "This model's maximum context length is 131072 tokens. "
@@ -318,23 +334,7 @@ def means_too_long(text: str) -> bool:
     return any(re.search(wording.pattern, words, re.IGNORECASE) for wording in TOO_LONG_WORDINGS)
 
 
-def too_long(what: str, reason: str, detail: str) -> TooLong:
-    """Return the error for a prompt that does not fit.
-
-    It has the window and the prompt's tokens, if the server names them: in its message,
-    ``reason``, or elsewhere in the body, ``detail``.
-    """
-    err = TooLong(what, detail=detail)
-    for text in (own_words(reason), own_words(detail)):
-        err.window = err.window or window_in(text)
-        # The size of the prompt is the largest figure above the window. It may include the answer.
-        window = err.window or 0
-        sizes = [figure for figure in _figures(text) if window < figure < _MAX_PROMPT * window]
-        err.prompt = err.prompt or max(sizes, default=None)
-    return err
-
-
-def window_in(text: str) -> int | None:
+def window_named_in(text: str) -> int | None:
     """Return the window that an error names: the last figure of the first match that can be one."""
     for wording in WINDOW_WORDINGS:
         for match in re.finditer(wording.pattern, text, re.IGNORECASE):
@@ -344,15 +344,38 @@ def window_in(text: str) -> int | None:
     return None
 
 
+def prompt_size_in(text: str, window: int) -> int | None:
+    """Return the tokens of the prompt, as an error names them: the largest figure above the window.
+
+    It may include the answer.
+    """
+    sizes = [figure for figure in _figures(text) if window < figure < _MAX_PROMPT * window]
+    return max(sizes, default=None)
+
+
 def _figures(text: str) -> list[int]:
     """Return the integers in a text, with any thousands separator."""
-    return [int(re.sub(r"\D", "", digits)) for digits in re.findall(_N, text)]
+    return [int(re.sub(r"\D", "", digits)) for digits in re.findall(_FIGURE, text)]
 
 
-# ---- meanings
+# ---- other meanings
+#
+# Recognise what a status alone does not tell, such as a retired model or a spent quota.
 
-# How servers word what a status does not tell, by what it means.
-STATUS_WORDINGS: dict[str, tuple[Wording, ...]] = {
+Meaning = Literal[
+    "loading",
+    "bad key",
+    "retired",
+    "not loaded",
+    "unknown model",
+    "no tools",
+    "images",
+    "filter",
+    "wrong type",
+    "spent",
+    "about the key",
+]
+STATUS_WORDINGS: dict[Meaning, tuple[Wording, ...]] = {
     "loading": (
         Wording(
             server="llama.cpp",
@@ -453,7 +476,10 @@ STATUS_WORDINGS: dict[str, tuple[Wording, ...]] = {
         ),
         Wording(
             server="OpenAI",
-            pattern=r'"param":\s*"[^"]{1,60}image_url|image_parse_error|image_url is only supported',
+            pattern=(
+                r'"param":\s*"[^"]{1,60}image_url|image_parse_error'
+                "|image_url is only supported"
+            ),
             example='{"param": "messages[0].content[1].image_url", "code": "invalid_value"}',
         ),
     ),
@@ -503,7 +529,8 @@ STATUS_WORDINGS: dict[str, tuple[Wording, ...]] = {
             pattern=(
                 "(?i)(?:input|prompt|content|message|request|question|text)s? "
                 "(?:(?:was|were|is|are|has|have|been) ){0,2}(?:flagged|moderated)"
-                "|flagged (?:by|as|for) |moderation_blocked|by (?:the |our )?(?:content )?moderation"
+                "|flagged (?:by|as|for) |moderation_blocked"
+                "|by (?:the |our )?(?:content )?moderation"
             ),
             example="Your prompt has been flagged by the safety system",
         ),
@@ -533,7 +560,10 @@ STATUS_WORDINGS: dict[str, tuple[Wording, ...]] = {
         ),
         Wording(
             server="DeepSeek, Moonshot, xAI",
-            pattern="(?i)(?:insufficient|not enough|no more|out of|used all).{0,30}(?:balance|credit|fund)",
+            pattern=(
+                "(?i)(?:insufficient|not enough|no more|out of|used all)"
+                ".{0,30}(?:balance|credit|fund)"
+            ),
             example="Insufficient Balance",
         ),
         Wording(
@@ -542,7 +572,7 @@ STATUS_WORDINGS: dict[str, tuple[Wording, ...]] = {
             example='"type": "exceeded_current_quota_error"',
         ),
     ),
-    "key": (  # with status 403
+    "about the key": (  # with status 403
         Wording(
             server="OpenAI, Anthropic, others",
             pattern=(
@@ -555,6 +585,11 @@ STATUS_WORDINGS: dict[str, tuple[Wording, ...]] = {
 }
 
 
+def means(meaning: Meaning, text: str) -> bool:
+    """Return whether an error has one of the wordings of a meaning."""
+    return any(re.search(wording.pattern, text) for wording in STATUS_WORDINGS[meaning])
+
+
 def is_filtered(detail: str) -> bool:
     """Return whether an error means that the provider's filter refused the question."""
     return means("filter", own_words(detail))
@@ -563,8 +598,3 @@ def is_filtered(detail: str) -> bool:
 def is_spent(detail: str) -> bool:
     """Return whether an error means that the quota is spent, without naming a time to wait for."""
     return means("spent", own_words(detail)) and _pause_in(detail) is None
-
-
-def means(meaning: str, text: str) -> bool:
-    """Return whether an error has one of the wordings of a meaning."""
-    return any(re.search(wording.pattern, text) for wording in STATUS_WORDINGS[meaning])

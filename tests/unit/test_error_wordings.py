@@ -25,7 +25,7 @@ def test_a_wording_for_a_prompt_that_is_too_long_matches_its_example_first(
 def test_a_wording_of_the_window_matches_its_example_first(
     server: str, pattern: str, example: str
 ) -> None:
-    assert wordings.window_in(example) == WINDOW
+    assert wordings.window_named_in(example) == WINDOW
     first = next(
         row for row in wordings.WINDOW_WORDINGS if re.search(row.pattern, example, re.IGNORECASE)
     )

@@ -62,9 +62,7 @@ class Reader(stream.Reader):
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer)
-        self._calls: list[_GrowingCall] = []
-        # The latest call of each index and id, and of each alone; (None, "") is the latest of all.
-        self._latest_calls: dict[tuple[int | None, str], _GrowingCall] = {}
+        self._calls = _CallPieces()
         self._finish: str | None = None
         self._tier: str | None = None
         self._done = False
@@ -130,7 +128,7 @@ class Reader(stream.Reader):
 
     def end(self) -> None:
         """Add the tool calls, complete or not: only now do they no longer change."""
-        for call in self._calls:
+        for call in self._calls.calls:
             self.answer.add_call(call.complete())
         if self._done or self.answer.finished:
             self.answer.finish(self._reason())
@@ -140,7 +138,7 @@ class Reader(stream.Reader):
 
         With calls, "stop" or an empty reason (xai) becomes "tool_calls".
         """
-        if self._calls and self._finish in ("stop", ""):
+        if self._calls.calls and self._finish in ("stop", ""):
             return "tool_calls"
         return self._finish or None
 
@@ -155,8 +153,8 @@ class Reader(stream.Reader):
         self._add_parts(as_dicts(delta.get("content")))
         if refusal := as_str(delta.get("refusal")):
             answer.add_refusal(refusal)
-        for call in as_dicts(delta.get("tool_calls")):
-            self._grow_call(call, is_complete=is_complete)
+        for piece in as_dicts(delta.get("tool_calls")):
+            self._calls.add(piece, is_complete=is_complete)
         self._save_replay(delta, is_complete=is_complete)
         if reason := as_str(choice.get("finish_reason")):  # a later chunk may have an empty one
             self._finish = reason
@@ -197,27 +195,6 @@ class Reader(stream.Reader):
             elif block.get("signature"):
                 self.answer.add_thinking({**block, "thinking": "".join(self._thinking)})
                 self._thinking = []
-
-    def _grow_call(self, delta: JsonObject, *, is_complete: bool) -> None:
-        """Add a delta to the call of its index or id, or to the last one; a whole call is new.
-
-        Some servers give each call the same index, or neither index nor id. Then a name after
-        complete arguments begins a new call. Some send an empty id or name, which is ignored
-        (mistral, dashscope, groq).
-        """
-        index = delta["index"] if isinstance(delta.get("index"), int) else None
-        call_id = as_str(delta.get("id"))
-        name = as_dict(delta.get("function")).get("name")
-        latest = self._latest_calls
-        call = latest.get((index, call_id)) or latest.get((index, ""))
-        if call is None and not call_id and not name:  # only more arguments
-            call = latest.get((None, ""))
-        if call is None or is_complete or call.is_followed_by(delta):
-            call = _GrowingCall()
-            self._calls.append(call)
-        call.add(delta)
-        for key in ((index, call_id), (index, ""), (None, call_id), (None, "")):
-            latest[key] = call
 
     def _save_replay(self, delta: JsonObject, *, is_complete: bool) -> None:
         """Save what the provider may want back, and the pages that the answer cites."""
@@ -261,43 +238,107 @@ class Reader(stream.Reader):
             items.append(item)
 
 
+class _CallPieces:
+    """The tool calls of an answer, in their order, while their pieces arrive."""
+
+    def __init__(self) -> None:
+        self.calls: list[_GrowingCall] = []
+        # Which call got the last piece: of all, of each index, of each id, of both together.
+        self._last: _GrowingCall | None = None
+        self._at_index: dict[int, _GrowingCall] = {}
+        self._with_id: dict[str, _GrowingCall] = {}
+        self._at_index_with_id: dict[tuple[int, str], _GrowingCall] = {}
+
+    def add(self, piece: JsonObject, *, is_complete: bool) -> None:
+        """Add a piece to the call that it continues, or begin a call with it.
+
+        A complete call is always a new one.
+        """
+        call = self._find(piece)
+        if call is None or is_complete or call.is_followed_by(piece):
+            call = _GrowingCall()
+            self.calls.append(call)
+        call.add(piece)
+
+        index = _index_of(piece)
+        call_id = as_str(piece.get("id"))
+        self._last = call
+        if index is not None:
+            self._at_index[index] = call
+        if call_id:
+            self._with_id[call_id] = call
+        if index is not None and call_id:
+            self._at_index_with_id[index, call_id] = call
+
+    def _find(self, piece: JsonObject) -> "_GrowingCall | None":
+        """Return the call that a piece belongs to, unless it begins another; None: a new one."""
+        index = _index_of(piece)
+        call_id = as_str(piece.get("id"))
+        if index is None:
+            # Some servers send no indexes, and the id with the first piece only.
+            return self._with_id.get(call_id, self._last)
+        # Some servers give each call the same index.
+        call = self._at_index_with_id.get((index, call_id), self._at_index.get(index))
+        if call is None and not call_id and not _name_in(piece):
+            return self._last  # only arguments, which cannot begin a call
+        return call
+
+
+def _index_of(piece: JsonObject) -> int | None:
+    index = piece.get("index")
+    return index if isinstance(index, int) else None
+
+
+def _name_in(piece: JsonObject) -> object:
+    return as_dict(piece.get("function")).get("name")
+
+
 class _GrowingCall:
-    """A tool call while its pieces arrive."""
+    """A tool call while its pieces arrive.
+
+    Some servers send an empty id or name with a piece (Mistral, Dashscope, Groq): it is ignored.
+    """
 
     def __init__(self) -> None:
         self._function: JsonObject = {"name": "", "arguments": ""}
         self._call: JsonObject = {"id": "", "type": "function", "function": self._function}
         self._arguments: list[str] = []  # pieces
 
-    def is_followed_by(self, delta: JsonObject) -> bool:
-        """Whether a delta, whose index or id is that of this call or missing, begins another one.
+    def is_followed_by(self, piece: JsonObject) -> bool:
+        """Return whether a piece that may belong to this call begins another one.
 
-        The arguments are parsed only where an object may have ended and another may begin: they
-        may have megabytes.
+        It does so with another id. Without ids, it does so with a name after complete arguments.
         """
-        call_id = as_str(delta.get("id"))
+        call_id = as_str(piece.get("id"))
         if call_id and self._call["id"]:
             return bool(call_id != self._call["id"])
-        function = as_dict(delta.get("function"))
+        function = as_dict(piece.get("function"))
         name = as_str(function.get("name"))
         arguments = function.get("arguments") or ""
-        if not name or not self._arguments:
-            return False
-        if not self._arguments[-1].rstrip().endswith("}"):
+        if not name:
             return False
         if not arguments and name == self._function["name"]:
-            return False
+            return False  # some servers repeat the name
         if isinstance(arguments, str) and arguments.lstrip()[:1] not in ("", "{", "["):
+            return False
+        return self._has_complete_arguments()
+
+    def _has_complete_arguments(self) -> bool:
+        """Return whether the arguments so far are an object.
+
+        They may have megabytes, so they are parsed only if they end as an object does.
+        """
+        if not self._arguments or not self._arguments[-1].rstrip().endswith("}"):
             return False
         try:
             return isinstance(parse_json("".join(self._arguments)), dict)
         except (ValueError, RecursionError):
             return False
 
-    def add(self, delta: JsonObject) -> None:
-        """Add the name, the arguments and the unknown keys of a delta, such as signatures."""
-        function = as_dict(delta.get("function"))
-        self._call["id"] = self._call["id"] or as_str(delta.get("id"))
+    def add(self, piece: JsonObject) -> None:
+        """Add the name, the arguments and the unknown keys of a piece, such as signatures."""
+        function = as_dict(piece.get("function"))
+        self._call["id"] = self._call["id"] or as_str(piece.get("id"))
         self._function["name"] = self._function["name"] or as_str(function.get("name"))
         arguments = function.get("arguments")
         if arguments not in (None, ""):
@@ -306,7 +347,7 @@ class _GrowingCall:
             self._arguments.append(arguments)
         for key, value in function.items():
             self._function.setdefault(key, value)
-        for key, value in delta.items():
+        for key, value in piece.items():
             if key != "index" and value not in (None, ""):
                 self._call.setdefault(key, value)
 

@@ -88,8 +88,9 @@ class Reader(stream.Reader):
             self._done = True
             return True
         answer = self.answer
+        response_id = answer.response_id or chunk.get("id")  # the first counts
         model = answer.resolved_model or chunk.get("model")
-        self.add_names(answer.response_id or chunk.get("id"), model)
+        self.add_names(response_id, model)
         self._add_usage(chunk)
         self._add_pages(chunk)
         for choice in as_dicts(chunk.get("choices")):
@@ -104,14 +105,16 @@ class Reader(stream.Reader):
         return False
 
     def _add_usage(self, chunk: JsonObject) -> None:
-        """Read the usage: at the top, in the choice (moonshot), or in ``x_groq``.
+        """Read the usage: at the top, in the choice (Moonshot), or in ``x_groq``.
 
         A later null does not count.
         """
         self._tier = as_str(chunk.get("service_tier")) or self._tier
-        first_choices = as_dicts(chunk.get("choices"))[:1]
-        for place in (chunk, *first_choices, as_dict(chunk.get("x_groq"))):
-            usage = as_dict(place.get("usage"))
+        holders = [chunk]
+        holders += as_dicts(chunk.get("choices"))[:1]
+        holders.append(as_dict(chunk.get("x_groq")))
+        for holder in holders:
+            usage = as_dict(holder.get("usage"))
             if usage:
                 self.answer.usage = usage_from(usage, self._tier)
                 return
@@ -134,10 +137,7 @@ class Reader(stream.Reader):
             self.answer.finish(self._reason())
 
     def _reason(self) -> str | None:
-        """Return the finish reason.
-
-        With calls, "stop" or an empty reason (xai) becomes "tool_calls".
-        """
+        """Return the finish reason; after calls, "stop" or an empty one (xAI) is "tool_calls"."""
         if self._calls.calls and self._finish in ("stop", ""):
             return "tool_calls"
         return self._finish or None
@@ -145,18 +145,23 @@ class Reader(stream.Reader):
     def _add_choice(self, choice: JsonObject) -> None:
         answer = self.answer
         delta = as_dict(choice.get("delta"))
-        is_complete = not delta  # beside a delta some servers send the message so far, too
+        # An answer that is not streamed is a message. Some servers send the message so far with
+        # each delta, too: it does not count.
+        is_complete = not delta
         if is_complete:
             delta = as_dict(choice.get("message"))
         self._add_reasoning(delta)
-        answer.add_text(as_str(delta.get("content")))
-        self._add_parts(as_dicts(delta.get("content")))
-        if refusal := as_str(delta.get("refusal")):
+        content = delta.get("content")
+        answer.add_text(as_str(content))
+        self._add_parts(as_dicts(content))
+        refusal = as_str(delta.get("refusal"))
+        if refusal:
             answer.add_refusal(refusal)
         for piece in as_dicts(delta.get("tool_calls")):
             self._calls.add(piece, is_complete=is_complete)
         self._save_replay(delta, is_complete=is_complete)
-        if reason := as_str(choice.get("finish_reason")):  # a later chunk may have an empty one
+        reason = as_str(choice.get("finish_reason"))
+        if reason:  # a later chunk may have an empty one
             self._finish = reason
             stop_sequence = as_str(choice.get("stop_reason"))  # so named by vLLM and SGLang
             answer.stop_sequence = stop_sequence or None
@@ -172,11 +177,13 @@ class Reader(stream.Reader):
 
     def _add_reasoning(self, delta: JsonObject) -> None:
         """Add reasoning once, of the first name that is set: some servers send it under two."""
-        if blocks := as_dicts(delta.get(THINKING_BLOCKS)):
+        blocks = as_dicts(delta.get(THINKING_BLOCKS))
+        if blocks:
             self._add_thinking_blocks(blocks)
             return
         for name in REASONING_FIELDS:
-            if text := as_str(delta.get(name)):
+            text = as_str(delta.get(name))
+            if text:
                 self.answer.add_reasoning(text, name)
                 return
         for detail in as_dicts(delta.get(REASONING_DETAILS)):
@@ -187,7 +194,8 @@ class Reader(stream.Reader):
         """Add litellm's blocks: pieces of text, then the signature of the whole block."""
         for block in blocks:
             block.pop("index", None)  # the place of the block in the answer, from litellm 1.110 on
-            if text := as_str(block.get("thinking")):
+            text = as_str(block.get("thinking"))
+            if text:
                 self._thinking.append(text)
                 self.answer.add_reasoning(text, THINKING_BLOCKS)
             if block.get("type") != "thinking":
@@ -199,42 +207,40 @@ class Reader(stream.Reader):
     def _save_replay(self, delta: JsonObject, *, is_complete: bool) -> None:
         """Save what the provider may want back, and the pages that the answer cites."""
         replay = self.answer.replay
-        provider_fields = as_dict(delta.get(PROVIDER_FIELDS))
         for piece in as_dicts(delta.get(REASONING_DETAILS)):
-            self._add_detail(
-                replay.setdefault(REASONING_DETAILS, []), piece, is_complete=is_complete
-            )
-        if extra := as_dict(delta.get("extra_content")):
+            details = replay.setdefault(REASONING_DETAILS, [])
+            if is_complete or not details or not _continues(details[-1], piece):
+                details.append({**piece})
+            else:
+                self._extend_detail(details[-1], piece)
+        extra = as_dict(delta.get("extra_content"))
+        if extra:
             replay["extra_content"] = {**replay.get("extra_content", {}), **extra}
         for note in as_dicts(delta.get("annotations")):
             page = as_dict(note.get("url_citation"))
             self.answer.add_source(page.get("url"), page.get("title"))
             if note.get("type") == "file":
                 self._add_once(replay.setdefault("annotations", []), note)
+        provider_fields = as_dict(delta.get(PROVIDER_FIELDS))
         for signature in as_list(provider_fields.get(THOUGHT_SIGNATURES)):
             if isinstance(signature, str):
                 known = replay.setdefault(PROVIDER_FIELDS, {THOUGHT_SIGNATURES: []})
                 self._add_once(known[THOUGHT_SIGNATURES], signature)
 
-    def _add_detail(
-        self, details: list[JsonObject], piece: JsonObject, *, is_complete: bool
-    ) -> None:
-        """Add a reasoning detail: a piece of the last one, signed as a whole, or a new one."""
-        if is_complete or not details or not _continues(details[-1], piece):
-            details.append({**piece})
-            return
-        last = details[-1]
+    def _extend_detail(self, detail: JsonObject, piece: JsonObject) -> None:
+        """Add a piece to a reasoning detail: its texts grow, and its signature comes as a whole."""
         for key, value in piece.items():
-            if key in _GROWING_KEYS and isinstance(value, str) and isinstance(last.get(key), str):
-                self.answer.extend_text(last, key, value)
+            is_text = isinstance(value, str) and isinstance(detail.get(key), str)
+            if is_text and key in _GROWING_KEYS:
+                self.answer.extend_text(detail, key, value)
             elif value is not None:
-                last[key] = value
+                detail[key] = value
 
     def _add_once(self, items: list[object], item: object) -> None:
         """Add an item unless it has come before."""
-        name = json.dumps(item, sort_keys=True)
-        if name not in self._known_items:
-            self._known_items.add(name)
+        encoded = json.dumps(item, sort_keys=True)
+        if encoded not in self._known_items:
+            self._known_items.add(encoded)
             items.append(item)
 
 
@@ -357,14 +363,14 @@ class _GrowingCall:
         return {**self._call, "function": function}
 
 
-def _continues(last: JsonObject, piece: JsonObject) -> bool:
-    """Whether a reasoning detail continues the last one: of its type, index and id, if any."""
+def _continues(detail: JsonObject, piece: JsonObject) -> bool:
+    """Return whether a piece has the type of a reasoning detail, and its index and id, if any."""
     for key in ("index", "id"):
-        known = last.get(key)
+        known = detail.get(key)
         new = piece.get(key)
         if known is not None and new is not None and known != new:
             return False
-    return bool(last.get("type") == piece.get("type"))
+    return bool(detail.get("type") == piece.get("type"))
 
 
 def _error_in(chunk: JsonObject) -> GptshError | None:
@@ -378,7 +384,7 @@ def _error_in(chunk: JsonObject) -> GptshError | None:
 
 
 def _is_error(chunk: JsonObject) -> bool:
-    """Whether a payload is itself an error: by its type, or since it has nothing of an answer."""
+    """Return whether a payload is itself an error: by its type, or without keys of an answer."""
     if "error" in (chunk.get("object"), chunk.get("type")):
         return True
     if chunk.keys() & {"choices", "usage", "object"}:
@@ -393,9 +399,10 @@ def _is_error(chunk: JsonObject) -> bool:
 REFUSABLE = {
     Refused.STREAM_OPTIONS: Refusable(names=("stream_options",)),
     Refused.SCHEMA: Refusable(
-        names=("response_format",), wording="(?i)response.?format|json_schema"
+        names=("response_format",),
+        wording="(?i)response.?format|json_schema",
     ),
-    # OpenAI's newer models, through a gateway
+    # By OpenAI's newer models, through a gateway.
     Refused.LIMIT: Refusable(wording="(?i)use .?max_completion_tokens"),
 }
 _UNANSWERED = "(no answer)"
@@ -410,11 +417,13 @@ def body(request: Request, target: Target) -> JsonObject:
     """Return the JSON body, without the refused fields."""
     vendor = target.account.vendor
     messages: list[JsonObject] = []
+    last_role = ""
     for message in shapes.move_tool_media(request.messages):
-        is_after_tool = message["role"] == "user" and messages and messages[-1]["role"] == "tool"
-        if is_after_tool and not vendor.user_after_tool:
+        role = message["role"]
+        if role == "user" and last_role == "tool" and not vendor.user_after_tool:
             messages.append({"role": "assistant", "content": _UNANSWERED})
         messages.append(_message(message, target))
+        last_role = role
     if vendor.cache_marks_for and re.match(vendor.cache_marks_for, target.model):
         from gptsh.llm.anthropic import mark_chat
 
@@ -423,7 +432,8 @@ def body(request: Request, target: Target) -> JsonObject:
     payload: JsonObject = {"model": target.model, "messages": messages}
     payload |= request.params
     tools, offered = take_tools(payload, request, target)
-    tools += [{"type": "function", "function": openai_function(tool)} for tool in offered]
+    for tool in offered:
+        tools.append({"type": "function", "function": openai_function(tool)})
     if tools:
         payload["tools"] = tools
         if target.refuses_effort_beside_tools:
@@ -458,12 +468,10 @@ def _message(message: Message, target: Target) -> JsonObject:
 
 
 def _answer(message: Message, target: Target) -> JsonObject:
-    """Return an answer: its text, its calls, and what the provider wants back.
+    """Return the fields of an answer: its text, its calls, and what the provider wants back.
 
-    Some refuse other keys.
-
-    Signed or encrypted reasoning is only for the model that made it; plain text is for any model of
-    the provider.
+    Some providers refuse other keys. Signed or encrypted reasoning is only for the model that made
+    it; plain text is for any model of the provider.
     """
     vendor = target.account.vendor
     is_own = target.gave(message)
@@ -489,17 +497,16 @@ def _answer(message: Message, target: Target) -> JsonObject:
 
 
 def _own_replay(message: Message) -> JsonObject:
-    """Return what the model that made an answer wants back.
-
-    The last reasoning detail of a partial answer may be incomplete, unless it is signed.
-    """
+    """Return what the model that made an answer wants back."""
     replay = as_dict(message.get("replay"))
     details = as_dicts(replay.get(REASONING_DETAILS))
     if details and message.get("finish_reason") in PARTIAL_REASONS:
         last = details[-1]
-        if "text" in last and not last.get("signature"):
+        if "text" in last and not last.get("signature"):  # it may be incomplete
             details.pop()
-    return {**{key: replay.get(key) for key in REPLAY_KEYS}, REASONING_DETAILS: details}
+    wanted = {key: replay.get(key) for key in REPLAY_KEYS}
+    wanted[REASONING_DETAILS] = details
+    return wanted
 
 
 def _litellm_replay(message: Message) -> JsonObject:
@@ -513,11 +520,16 @@ def _litellm_replay(message: Message) -> JsonObject:
 
 
 def _plain_reasoning(message: Message, target: Target) -> JsonObject:
-    """The reasoning before a call as plain text, which a provider may require: a blank, if none."""
-    is_of_provider = message.get("provider") == target.provider
-    replay = as_dict(message.get("replay")) if is_of_provider else {}
-    reasoning = {key: replay[key] for key in REASONING_FIELDS if replay.get(key)}
-    return reasoning or {REASONING_FIELDS[0]: " "}
+    """Return the reasoning before a call as plain text: a blank, if there is none.
+
+    The provider requires some.
+    """
+    if message.get("provider") == target.provider:
+        replay = as_dict(message.get("replay"))
+        reasoning = {key: replay[key] for key in REASONING_FIELDS if replay.get(key)}
+        if reasoning:
+            return reasoning
+    return {REASONING_FIELDS[0]: " "}
 
 
 def _call(call: Call, *, is_own: bool, through_litellm: bool) -> Call:

@@ -21,7 +21,7 @@ _CALL_KEYS = ("id", "type", "function", "name", "input")  # of a call in our for
 
 
 class _OpenBlock:
-    """A block while its pieces arrive."""
+    """A block while its pieces arrive. The texts of its start are added as the first piece."""
 
     def __init__(self, start: JsonObject) -> None:
         self.type = start.get("type")
@@ -52,15 +52,16 @@ class Reader(stream.Reader):
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer)
-        self._earlier_usage: JsonObject = {}  # before a pause
-        if answer.usage:
-            self._earlier_usage = as_dict(answer.usage["raw"])
         self._usage: JsonObject = {}
         self._finish: str | None = None
         self._done = False
         self._open_blocks: dict[int | None, _OpenBlock] = {}  # by index
         self._starts_blocks = False  # some servers send no content_block_start at all
-        self._blocks = as_dicts(answer.replay.get(BLOCKS))  # those that have ended
+        # What came before a pause of the same answer, see ``PAUSED``.
+        self._earlier_usage: JsonObject = {}
+        if answer.usage:
+            self._earlier_usage = as_dict(answer.usage["raw"])
+        self._blocks = as_dicts(answer.replay.get(BLOCKS))  # and those that have ended since
         if self._blocks:
             answer.replay[BLOCKS] = self._blocks
 
@@ -89,18 +90,17 @@ class Reader(stream.Reader):
             return True
         message = as_dict(payload.get("message"))
         delta = as_dict(payload.get("delta"))
-        index = payload["index"] if isinstance(payload.get("index"), int) else None
+        index = payload.get("index")
+        if not isinstance(index, int):
+            index = None
+        # That of the prompt comes first, that of the answer last; some servers send it in between.
         self._read_usage(as_dict(message.get("usage")))
         self._read_usage(as_dict(payload.get("usage")))
         match event:
             case "message_start":
                 self.add_names(message.get("id"), message.get("model"))
             case "content_block_start":
-                self._end_block(index)  # some servers do not send content_block_stop
-                self._starts_blocks = True
-                start = as_dict(payload.get("content_block"))
-                self._open_blocks[index] = _OpenBlock(start)
-                self._add_piece(index, start)  # the texts of a start are the first pieces
+                self._start_block(index, as_dict(payload.get("content_block")))
             case "content_block_delta":
                 self._add_piece(index, delta)
             case "content_block_stop":
@@ -127,11 +127,12 @@ class Reader(stream.Reader):
     def _add_ending(self, delta: JsonObject) -> None:
         """Read why the answer ends, and what the API says of a refusal."""
         details = as_dict(delta.get("stop_details"))
-        words = as_str(details.get("explanation"))
-        if category := as_str(details.get("category")):
-            words = f"{words} ({category})".lstrip()
-        if words:
-            self.answer.add_refusal(words)
+        refusal = as_str(details.get("explanation"))
+        category = as_str(details.get("category"))
+        if category:
+            refusal = f"{refusal} ({category})".lstrip()
+        if refusal:
+            self.answer.add_refusal(refusal)
         reason = delta.get("stop_reason")
         if isinstance(reason, str):
             self._finish = reason
@@ -148,27 +149,32 @@ class Reader(stream.Reader):
         if self._usage:
             self.answer.usage = usage_from(_sum(self._earlier_usage, self._usage))
 
-    def _add_piece(self, index: int | None, piece: JsonObject) -> None:
-        """Add a piece to its block, and show it if it is a text or thinking.
+    def _start_block(self, index: int | None, start: JsonObject) -> None:
+        self._end_block(index)  # some servers do not send content_block_stop
+        self._starts_blocks = True
+        self._open_blocks[index] = _OpenBlock(start)
+        self._add_piece(index, start)
 
-        Servers that start no block begin one with its first piece.
-        """
-        block = self._open_blocks.get(index)
+    def _add_piece(self, index: int | None, piece: JsonObject) -> None:
+        """Add a piece to its block, and show it if it is a text or thinking."""
+        block = self._open_blocks.get(index) or self._implied_block(piece)
         if block is None:
-            if self._starts_blocks:
-                return
-            if "text" in piece:
-                block = _OpenBlock({"type": "text"})
-            elif "thinking" in piece:
-                block = _OpenBlock({"type": "thinking"})
-            else:
-                return
-            self._open_blocks[index] = block
+            return
+        self._open_blocks[index] = block
         block.add(piece)
         if block.type == "text":
             self.answer.add_text(as_str(piece.get("text")))
         elif block.type == "thinking":
             self.answer.add_reasoning(as_str(piece.get("thinking")), THINKING_BLOCKS)
+
+    def _implied_block(self, piece: JsonObject) -> _OpenBlock | None:
+        """Return the block that a piece begins, if the server starts no blocks itself."""
+        if self._starts_blocks:
+            return None
+        for block_type in ("text", "thinking"):
+            if block_type in piece:  # its text has the same name
+                return _OpenBlock({"type": block_type})
+        return None
 
     def _end_block(self, index: int | None) -> None:
         """Save a block in the form that an unstreamed answer has."""
@@ -178,7 +184,7 @@ class Reader(stream.Reader):
         arguments = block.pop("partial_json", "")
         if arguments:
             block["input"] = as_object(arguments)
-        block_type = block.get("type")
+        block_type = block["type"]
         if not isinstance(block_type, str):
             return
         if block_type == "text" and not isinstance(block.get("text"), str):
@@ -200,18 +206,18 @@ class Reader(stream.Reader):
     def _add_call(self, block: JsonObject, call_input: object) -> None:
         """Add a tool call, with the keys of its block that a call of ours does not have."""
         call = make_call(block.get("id"), block.get("name"), call_input)
-        more = {key: value for key, value in block.items() if key not in _CALL_KEYS}
-        self.answer.add_call({**call, **more})
+        others = {key: value for key, value in block.items() if key not in _CALL_KEYS}
+        self.answer.add_call({**call, **others})
 
 
-def _sum(earlier: JsonObject, usage: JsonObject) -> JsonObject:
+def _sum(earlier: JsonObject, later: JsonObject) -> JsonObject:
     """Return the usage of two requests: numbers are added, other values are the later ones."""
-    result = {**earlier, **usage}
-    for key in earlier.keys() & usage.keys():
-        one = earlier[key]
-        other = usage[key]
-        if isinstance(one, dict) and isinstance(other, dict):
-            result[key] = _sum(one, other)
-        elif token_count(one) is not None and token_count(other) is not None:
-            result[key] = one + other
+    result = {**earlier, **later}
+    for key in earlier.keys() & later.keys():
+        before = earlier[key]
+        after = later[key]
+        if isinstance(before, dict) and isinstance(after, dict):
+            result[key] = _sum(before, after)
+        elif token_count(before) is not None and token_count(after) is not None:
+            result[key] = before + after
     return result

@@ -52,13 +52,13 @@ class _Progress:
     """What has arrived of one item."""
 
     def __init__(self) -> None:
-        self.text: TextBlock | None = None  # of the answer
         self.phase = ""  # of a message
-        self.call: Part = {}  # of a function call that has not ended
-        self.arguments: list[str] = []  # its pieces
-        self.refuses = False
-        self.reasons = False
-        self.is_called = False
+        self.text: TextBlock | None = None  # of a message, in the answer
+        self.has_refusal = False
+        self.has_reasoning = False
+        self.call: Part = {}  # as it began
+        self.arguments: list[str] = []  # pieces of those of the call
+        self.has_ended_call = False
 
 
 class Reader(stream.Reader):
@@ -68,7 +68,7 @@ class Reader(stream.Reader):
         super().__init__(answer)
         self._open: dict[int | str, _Progress] = {}  # by the item's place in the answer
         self._items: dict[int | str, Part] = {}  # those that have ended
-        self._thought: object = None  # the piece of reasoning that came last
+        self._last_reasoning: object = None  # which item or part of a summary it was of
 
     @staticmethod
     def split(body: JsonObject) -> Iterator[JsonObject]:
@@ -103,23 +103,23 @@ class Reader(stream.Reader):
         place = payload.get("output_index")
         if not isinstance(place, int):  # some servers send only an id
             place = as_str(payload.get("item_id") or item.get("id"))
-        progress = self._open.setdefault(place, _Progress())
+        progress = self._progress_at(place)
         match event:
             case "response.output_item.added":
                 progress.phase = as_str(item.get("phase"))
                 progress.call = item if item.get("type") == "function_call" else {}
             case "response.output_text.delta":
-                progress.text = progress.text or self.answer.begin_text(progress.phase)
+                self._begin_text(progress, progress.phase)
                 self.answer.add_text(delta)
             case "response.refusal.delta":
-                progress.refuses = True
+                progress.has_refusal = True
                 self.answer.add_refusal(delta)
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                progress.reasons = True
-                indexes = (payload.get("summary_index"), payload.get("content_index"))
-                self._add_reasoning(delta, (place, *indexes))
+                progress.has_reasoning = True
+                part = (place, payload.get("summary_index"), payload.get("content_index"))
+                self._add_reasoning(delta, part)
             case "response.output_text.annotation.added":
-                self._add_sources([as_dict(payload.get("annotation"))])
+                self._add_source(as_dict(payload.get("annotation")))
             case "response.function_call_arguments.delta":
                 progress.arguments.append(delta)
             case "response.output_item.done":
@@ -128,23 +128,26 @@ class Reader(stream.Reader):
     def end(self) -> None:
         """Write the calls that have not ended: an answer may break off anywhere."""
         for progress in self._open.values():
-            if progress.call and not progress.is_called:
+            if progress.call and not progress.has_ended_call:
                 self._add_call({**progress.call, "arguments": "".join(progress.arguments)})
+
+    def _progress_at(self, place: int | str) -> _Progress:
+        return self._open.setdefault(place, _Progress())
 
     def _end_item(self, place: int | str, item: Part) -> None:
         """Read a complete item, once or again. Its text counts, not that of the deltas."""
         self._items[place] = item
-        progress = self._open.setdefault(place, _Progress())
+        progress = self._progress_at(place)
         match item.get("type"):
             case "message":
                 self._end_message(progress, item)
-            case "reasoning" if not progress.reasons:
-                progress.reasons = True
+            case "reasoning" if not progress.has_reasoning:
+                progress.has_reasoning = True
                 parts = as_dicts(item.get("summary")) or as_dicts(item.get("content"))
                 texts = [part["text"] for part in parts if as_str(part.get("text"))]
                 self._add_reasoning("\n\n".join(texts), place)
-            case "function_call" if not progress.is_called:
-                progress.is_called = True
+            case "function_call" if not progress.has_ended_call:
+                progress.has_ended_call = True
                 self._add_call(item)
 
     def _end_message(self, progress: _Progress, item: Part) -> None:
@@ -152,26 +155,33 @@ class Reader(stream.Reader):
         text = _join(parts, "output_text", "text")
         refusal = _join(parts, "refusal", "refusal")
         for part in parts:
-            self._add_sources(as_dicts(part.get("annotations")))
+            for annotation in as_dicts(part.get("annotations")):
+                self._add_source(annotation)
         if text or progress.text:
-            progress.text = progress.text or self.answer.begin_text(as_str(item.get("phase")))
-            self.answer.set_text(progress.text, text)
-        if refusal and not progress.refuses:
-            progress.refuses = True
+            block = self._begin_text(progress, as_str(item.get("phase")))
+            self.answer.set_text(block, text)
+        if refusal and not progress.has_refusal:
+            progress.has_refusal = True
             self.answer.add_refusal(refusal)
 
-    def _add_reasoning(self, text: str, piece: object) -> None:
-        """Add reasoning, with a blank line where another item or part of a summary begins."""
-        if text and self._thought not in (None, piece):
-            text = f"\n\n{text}"
-        if text:
-            self._thought = piece
-            self.answer.add_reasoning(text, _REASONING)
+    def _begin_text(self, progress: _Progress, phase: str) -> TextBlock:
+        """Return the text of a message in the answer, which its first event begins."""
+        if progress.text is None:
+            progress.text = self.answer.begin_text(phase)
+        return progress.text
 
-    def _add_sources(self, annotations: list[Part]) -> None:
-        for note in annotations:
-            if note.get("type") == "url_citation":
-                self.answer.add_source(note.get("url"), note.get("title"))
+    def _add_reasoning(self, text: str, part: object) -> None:
+        """Add reasoning, with a blank line where another item or part of a summary begins."""
+        if not text:
+            return
+        if self._last_reasoning not in (None, part):
+            text = f"\n\n{text}"
+        self._last_reasoning = part
+        self.answer.add_reasoning(text, _REASONING)
+
+    def _add_source(self, annotation: Part) -> None:
+        if annotation.get("type") == "url_citation":
+            self.answer.add_source(annotation.get("url"), annotation.get("title"))
 
     def _add_call(self, item: Part) -> None:
         call_id = as_str(item.get("call_id")) or item.get("id")
@@ -183,26 +193,26 @@ class Reader(stream.Reader):
         output = as_dicts(response.get("output"))
         for index, item in enumerate(output):
             item_id = as_str(item.get("id"))
-            if item_id and item_id in self._open and index not in self._open:
-                # Its events had no index.
-                self._end_item(item_id, item)
-            else:
-                self._end_item(index, item)
+            # Where the events had no index, the item is open under its id.
+            has_no_index = item_id and item_id in self._open and index not in self._open
+            self._end_item(item_id if has_no_index else index, item)
         items = output or list(self._items.values())
-        if usage := as_dict(response.get("usage")):
+        usage = as_dict(response.get("usage"))
+        if usage:
             tier = response.get("service_tier")
-            self.answer.usage = usage_from(usage, tier, searches=_searches(items))
+            self.answer.usage = usage_from(usage, tier, searches=_count_searches(items))
         if status in ("failed", "cancelled"):
             raise reported_error(response.get("error") or f"the response was {status}", response)
 
         self._save(items)
+        self.answer.finish(self._reason(status, response))
+
+    def _reason(self, status: str, response: JsonObject) -> str:
+        """Return the finish reason of a response, by the names of chat completions."""
         if status == "incomplete":
             cause = as_str(as_dict(response.get("incomplete_details")).get("reason"))
-            if cause == "max_output_tokens":
-                cause = "length"
-            self.answer.finish(cause or status)
-        else:
-            self.answer.finish("tool_calls" if self.answer.calls else "stop")
+            return "length" if cause == "max_output_tokens" else cause or status
+        return "tool_calls" if self.answer.calls else "stop"
 
     def _save(self, items: list[Part]) -> None:
         """Save the items, if they are more than texts and calls."""
@@ -215,7 +225,7 @@ class Reader(stream.Reader):
             self.answer.replay[ITEMS] = frames
 
 
-def _searches(items: list[Part]) -> int:
+def _count_searches(items: list[Part]) -> int:
     """Return the number of searches by the server; opening a page that was found is none."""
     count = 0
     for item in items:
@@ -235,9 +245,10 @@ def _frame_of(item: Part) -> Part | None:
     if not _join(parts, "output_text", "text"):
         return item if _join(parts, "refusal", "refusal") else None
     texts = [part for part in parts if part.get("type") == "output_text"]
-    # The places of annotations are within one text.
-    notes = as_dicts(texts[0].get("annotations")) if len(texts) == 1 else []
-    return {**item, "content": [{"type": "output_text", "annotations": notes}]}
+    annotations: list[Part] = []
+    if len(texts) == 1:  # their positions are within one text
+        annotations = as_dicts(texts[0].get("annotations"))
+    return {**item, "content": [{"type": "output_text", "annotations": annotations}]}
 
 
 def _is_bare(frame: Part) -> bool:
@@ -301,9 +312,12 @@ def body(request: Request, target: Target) -> JsonObject:
     params = {**request.params}
     include = as_list(params.pop("include", None))
     if request.schema is not None:
-        # Not strict, which supports only part of JSON Schema: gptsh checks the answer.
-        answer_format: Part = {"type": "json_schema", "name": "answer", "strict": False}
-        answer_format["schema"] = request.schema
+        answer_format = {
+            "type": "json_schema",
+            "name": "answer",
+            "strict": False,  # which supports all of JSON Schema: gptsh checks the answer
+            "schema": request.schema,
+        }
         params["text"] = {**as_dict(params.get("text")), "format": answer_format}
     if may_reason(target.provider, target.model):
         if Refused.INCLUDE not in refusals and _ENCRYPTED not in include:
@@ -314,10 +328,9 @@ def body(request: Request, target: Target) -> JsonObject:
     for tool in offered:
         tools.append({"type": "function", **openai_function(tool), "strict": False})
     if target.account.vendor.has_cache_key and Refused.CACHE_KEY not in refusals:
-        # The id of the first message is the same while the prompt's beginning is.
-        ids = [message["id"] for message in conversation if message.get("id")]
-        if ids:
-            params.setdefault("prompt_cache_key", ids[0][:_LONGEST_KEY])
+        cache_key = _cache_key(conversation)
+        if cache_key:
+            params.setdefault("prompt_cache_key", cache_key)
 
     payload = {
         "model": target.model,
@@ -329,6 +342,14 @@ def body(request: Request, target: Target) -> JsonObject:
         "stream": request.stream or None,
     }
     return {**without_empty(payload), **params}
+
+
+def _cache_key(conversation: Sequence[Message]) -> str | None:
+    """Return the id of the first message, which is the same while the prompt's beginning is."""
+    for message in conversation:
+        if message.get("id"):
+            return message["id"][:_LONGEST_KEY]
+    return None
 
 
 def accepts(part: Part, _target: Target) -> bool:
@@ -345,32 +366,37 @@ def _input(conversation: Sequence[Message], target: Target) -> list[Part]:
     own_from = reasoning_from(conversation)
     items: list[Part] = []
     for index, message in enumerate(conversation):
-        if message["role"] == "user":
-            if content := _content(message, labelled=True):
-                items.append({"role": "user", "content": content})
-        elif message["role"] == "tool":
-            call_id = message.get("tool_call_id")
-            output = _content(message, labelled=False)
-            items.append({"type": "function_call_output", "call_id": call_id, "output": output})
-        elif message["role"] == "assistant":
-            own: list[Part] = []
-            if index >= own_from and Refused.ITEMS not in target.refusals:
-                own = _own_items(message, target)
-            items += own or _plain_items(message)
+        match message["role"]:
+            case "user":
+                content = _content(message)
+                if content:
+                    items.append({"role": "user", "content": content})
+            case "tool":
+                call_id = message.get("tool_call_id")
+                output = _content(message)
+                items.append({"type": "function_call_output", "call_id": call_id, "output": output})
+            case "assistant":
+                own: list[Part] = []
+                if index >= own_from and Refused.ITEMS not in target.refusals:
+                    own = _own_items(message, target)
+                items += own or _plain_items(message)
     return items
 
 
-def _content(message: Message, *, labelled: bool) -> str | list[Part]:
-    """The content of a question or a tool result: a string if all is text, else a list of parts."""
+def _content(message: Message) -> str | list[Part]:
+    """Return the content of a question or a tool result: a string if all is text, else parts."""
+    is_question = message["role"] == "user"
     parts = [part if is_text(part) else _media_part(part) for part in parts_of(message)]
     if all(map(is_text, parts)):
         message = {**message, "content": parts}
-        return text_of(message) if labelled else one_text(message)
+        return text_of(message) if is_question else one_text(message)
     sent: list[Part] = []
     for part in parts:
         if not is_text(part):
             sent.append(part)
-        elif text := labelled_text(part) if labelled else part["text"]:
+            continue
+        text = labelled_text(part) if is_question else part["text"]
+        if text:
             sent.append({"type": "input_text", "text": text})
     return sent
 
@@ -391,12 +417,13 @@ def _media_part(part: Part) -> Part:
 
 
 def _own_items(message: Message, target: Target) -> list[Part]:
-    """The items of a complete answer of this model, as it sent them; empty if they do not fit.
+    """Return the items of a complete answer of this model, as it sent them; empty if they differ.
 
     Reasoning goes back only if it can be read again, and only before an item that it produced: else
-    it is refused.
+    the API refuses it.
     """
     items: list[Part] = []
+    # From the end, because it depends on what follows whether reasoning goes back.
     for saved, block in reversed(own_blocks(message, target, ITEMS, _frame)):
         item = _filled(saved, block)
         can_be_read = item.get("encrypted_content") or item.get("content")
@@ -413,7 +440,8 @@ def _filled(item: Part, block: Block | None) -> Part:
     kind, content = block
     if kind == "tool_call":
         return {**item, **_call_fields(content)}
-    return {**item, "content": [{**as_dicts(item["content"])[0], "text": content["text"]}]}
+    part = as_dicts(item["content"])[0]
+    return {**item, "content": [{**part, "text": content["text"]}]}
 
 
 def _plain_items(message: Message) -> Iterator[Part]:
@@ -439,5 +467,7 @@ def _frame(item: Part) -> Frame | None:
     """Return what is not in a saved item, because the message holds it."""
     if item.get("type") == "function_call":
         return "tool_call"
-    parts = as_dicts(item.get("content")) if item.get("type") == "message" else []
+    if item.get("type") != "message":
+        return None
+    parts = as_dicts(item.get("content"))
     return "text" if parts and "text" not in parts[0] else None

@@ -29,6 +29,7 @@ from gptsh.llm.stream import (
 )
 from gptsh.messages import (
     PROVIDER_FIELDS,
+    Block,
     Call,
     Message,
     Part,
@@ -56,9 +57,9 @@ _CALL: Part = {"functionCall": None}
 
 
 class Reader(stream.Reader):
-    """Writes the documents of one answer into an ``Answer``; each has the next parts.
+    """Writes the documents of one answer into an ``Answer``.
 
-    There is no last one.
+    Each document has the next parts, and nothing says which is the last one.
     """
 
     def __init__(self, answer: Answer) -> None:
@@ -76,18 +77,18 @@ class Reader(stream.Reader):
 
     def add(self, payload: JsonObject) -> bool:
         """Read one document. Raises ModelError or TooLong for an error in it."""
-        answer = self.answer
         if payload.get("error"):
             raise reported_error(payload["error"], payload)
         self.add_names(payload.get("responseId"), payload.get("modelVersion"))
         feedback = as_dict(payload.get("promptFeedback"))
-        self._finish = as_str(feedback.get("blockReason")) or self._finish
+        self._set_finish(feedback.get("blockReason"))
         for candidate in as_dicts(payload.get("candidates")):
             if candidate.get("index") in (0, None):  # only the first of several answers
                 self._add_candidate(candidate)
         usage = as_dict(payload.get("usageMetadata"))
-        if "totalTokenCount" in usage or (usage and answer.usage is None):  # the last counts count
-            answer.usage = usage_from(usage, searches=len(self._searches))
+        is_total = "totalTokenCount" in usage  # the last one counts
+        if is_total or (usage and self.answer.usage is None):
+            self.answer.usage = usage_from(usage, searches=len(self._searches))
         self._finish_answer()
         return False
 
@@ -97,6 +98,9 @@ class Reader(stream.Reader):
         if any(frame not in (_TEXT, _CALL) for frame in self._frames):
             self.answer.replay[PARTS] = self._frames
 
+    def _set_finish(self, reason: object) -> None:
+        self._finish = as_str(reason) or self._finish
+
     def _finish_answer(self) -> None:
         """Finish the answer, if there is a reason; Google has none of its own for calls."""
         if self._finish == "STOP" and self.answer.calls:
@@ -105,9 +109,10 @@ class Reader(stream.Reader):
             self.answer.finish(_REASONS.get(self._finish, self._finish))
 
     def _add_candidate(self, candidate: JsonObject) -> None:
-        for part in as_dicts(as_dict(candidate.get("content")).get("parts")):
+        content = as_dict(candidate.get("content"))
+        for part in as_dicts(content.get("parts")):
             self._add_part(part)
-        self._finish = as_str(candidate.get("finishReason")) or self._finish
+        self._set_finish(candidate.get("finishReason"))
         found = as_dict(candidate.get("groundingMetadata"))  # by Google's own search
         for query in as_list(found.get("webSearchQueries")):
             self._searches.add(str(query))
@@ -116,14 +121,14 @@ class Reader(stream.Reader):
             self.answer.add_source(page.get("uri"), page.get("title"))
 
     def _add_part(self, part: Part) -> None:
-        """Add a part. Texts without a signature continue each other; a signed one is alone."""
+        """Add a part: a call, a thought, a text, or one of the provider's own tools."""
         if not part.keys() - {"thought", SIGNATURE}:  # it cannot go back without data
             part = {**part, "text": ""}
         text = part.get("text")
         call = part.get("functionCall")
         if isinstance(call, dict):
-            made = make_call(call.get("id"), call.get("name"), call.get("args") or {})
-            self.answer.add_call(made)
+            arguments = call.get("args") or {}
+            self.answer.add_call(make_call(call.get("id"), call.get("name"), arguments))
             self._frames.append({**part, "functionCall": None})
         elif not isinstance(text, str):
             self._frames.append(part)  # of the provider's own tools
@@ -132,13 +137,17 @@ class Reader(stream.Reader):
             if part.get(SIGNATURE):  # Google reads no summary of a thought, only its own
                 self._frames.append(part)
         elif text:
-            frame = {**part, "text": None}
-            if frame != _TEXT or self._frames[-1:] != [_TEXT]:
-                self.answer.begin_text()
-                self._frames.append(frame)
-            self.answer.add_text(text)
-        elif part.keys() - {"text"}:
+            self._add_text(text, {**part, "text": None})
+        elif part.keys() - {"text"}:  # a signature alone
             self._frames.append(part)
+
+    def _add_text(self, text: str, frame: Part) -> None:
+        """Add a text. Those without a signature continue each other; a signed one is alone."""
+        continues_last = frame == _TEXT and self._frames[-1:] == [_TEXT]
+        if not continues_last:
+            self.answer.begin_text()
+            self._frames.append(frame)
+        self.answer.add_text(text)
 
 
 # ---- requests
@@ -183,7 +192,7 @@ def body(request: Request, target: Target) -> JsonObject:
     if offered:
         functions = [openai_function(tool, "parametersJsonSchema") for tool in offered]
         tools.append({"functionDeclarations": functions})
-    if request.web and request.tools:  # else Google's own tools and functions exclude each other
+    if request.web and request.tools:  # else Google refuses its own tools together with functions
         tool_config = as_dict(params.get("toolConfig"))
         params["toolConfig"] = {"includeServerSideToolInvocations": True, **tool_config}
 
@@ -204,12 +213,16 @@ def accepts(part: Part, _target: Target) -> bool:
 
 
 def _contents(conversation: Sequence[Message], target: Target) -> list[Part]:
-    """The contents of a conversation: the roles alternate, all results of a round are in one."""
-    contents: list[Part] = []
+    """Return the contents of a conversation, whose roles alternate.
+
+    All results of a round are in one content.
+    """
     names = called_functions(conversation)
     own_from = reasoning_from(conversation)
     if Refused.PARTS in target.refusals:
         own_from = len(conversation)
+    contents: list[Part] = []
+    # Without a provider, an answer is taken for one of another model.
     foreign: list[Message] = [{**message, "provider": ""} for message in conversation[:own_from]]
     for message in move_tool_media([*foreign, *conversation[own_from:]]):
         if message["role"] == "system":
@@ -252,7 +265,8 @@ def _media_part(part: Part) -> Part | None:
     if media is None:
         return None
     if media.url is not None:
-        return {"fileData": {"fileUri": media.url}} if re.match(_FILE_URL, media.url) else None
+        is_accepted = re.match(_FILE_URL, media.url)
+        return {"fileData": {"fileUri": media.url}} if is_accepted else None
     if not media.media_type:
         return None
     return {"inlineData": {"mimeType": media.media_type, "data": media.data}}
@@ -261,25 +275,26 @@ def _media_part(part: Part) -> Part | None:
 def _result(message: Message, names: dict[str, str]) -> Part:
     """Return a tool result; Google requires the id and the name of its call."""
     call_id = message.get("tool_call_id")
-    response = {"error" if message.get("is_error") else "result": one_text(message)}
     name = names.get(call_id or "", "unknown")
+    key = "error" if message.get("is_error") else "result"
+    response = {key: one_text(message)}
     return {"functionResponse": {"id": call_id, "name": name, "response": response}}
 
 
 def _own_parts(message: Message, target: Target) -> list[Part]:
-    """Return the parts of a complete answer of this model, as it sent them.
-
-    Empty if they do not fit.
-    """
+    """Return the parts of a complete answer as this model sent them; empty if they differ."""
     parts: list[Part] = []
     for part, block in own_blocks(message, target, PARTS, _frame):
-        if block is None:
-            parts.append(part)
-        elif block[0] == "tool_call":
-            parts.append({**part, "functionCall": _function_call(block[1])})
-        else:
-            parts.append({**part, "text": block[1]["text"]})
+        parts.append(part if block is None else _filled(part, block))
     return parts
+
+
+def _filled(part: Part, block: Block) -> Part:
+    """Return a saved part with the text or call that the message holds."""
+    kind, content = block
+    if kind == "tool_call":
+        return {**part, "functionCall": _function_call(content)}
+    return {**part, "text": content["text"]}
 
 
 def _plain_parts(message: Message, target: Target) -> list[Part]:
@@ -299,11 +314,11 @@ def _plain_parts(message: Message, target: Target) -> list[Part]:
 
 
 def _signature(call: Call) -> str:
-    """The signature of a call that came through Google's OpenAI-compatible API or litellm."""
-    google = as_dict(as_dict(call.get("extra_content")).get("google"))
-    of_litellm = as_dict(call["function"].get(PROVIDER_FIELDS))
-    signatures = (google.get("thought_signature"), of_litellm.get("thought_signature"))
-    return as_str(signatures[0] or signatures[1])
+    """Return the signature that a call has from Google's OpenAI-compatible API or litellm."""
+    extra = as_dict(call.get("extra_content"))
+    from_google = as_dict(extra.get("google")).get("thought_signature")
+    from_litellm = as_dict(call["function"].get(PROVIDER_FIELDS)).get("thought_signature")
+    return as_str(from_google or from_litellm)
 
 
 def _function_call(call: Call) -> Part:

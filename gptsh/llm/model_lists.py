@@ -3,19 +3,19 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from gptsh.config.accounts import Account, Target, target_at
 from gptsh.config.settings import Settings, with_config_prices
 from gptsh.errors import ConfigError, GptshError, LoadingModel
-from gptsh.jsonio import JsonObject, as_dict
+from gptsh.jsonio import JsonObject, as_dict, as_str
 from gptsh.llm.reports import (
     PROBE_TIMEOUT,
     REMOTE_TIMEOUT,
     REPORT_TIMEOUT,
     ServerReports,
     bytes_in,
-    window_in,
+    window_of_entry,
 )
 from gptsh.models.facts import Facts, compatible_endpoints, exact_facts, models_of, split_model
 from gptsh.models.vendors import DIRECT, LOCAL_VENDORS, ApiName
@@ -35,6 +35,13 @@ class ModelRow(TypedDict):
     price_out: float | None
     size: int | None  # of its file in bytes; Ollama and llama.cpp report it
     loaded: bool | None  # Ollama and llama.cpp report it, too
+
+
+class _Offered(NamedTuple):
+    """The models that a server listed last, and until when a shell is offered them."""
+
+    models: list[str]
+    until: float
 
 
 class ModelLists:
@@ -65,33 +72,30 @@ class ModelLists:
             entry["models"] = self.names(account)
         if not names.isdisjoint(entry["models"]):
             return f"ollama/{model}"
-        servers = [name for name in self._settings.providers.tables if model in self._kept(name)]
-        if len(servers) == 1:
-            return f"{servers[0]}/{model}"
-        return model
+        servers = []
+        for name in self._settings.providers.tables:
+            listed_by = self._settings.providers.get(name)
+            if listed_by and model in self._offered(listed_by).models:
+                servers.append(name)
+        return f"{servers[0]}/{model}" if len(servers) == 1 else model
 
-    def _kept(self, name: str) -> list[str]:
-        """Return the models that a server listed last, within a day."""
-        account = self._settings.providers.get(name)
-        if account is None:
-            return []
-        models: list[str]
-        models, _ = self._reports.cache.entry(target_at(account, "")).get("offered", ([], 0))
-        return models
+    def _offered(self, account: Account) -> _Offered:
+        entry = self._reports.cache.entry(target_at(account, ""))
+        return _Offered(*entry.get("offered", ([], 0)))
 
-    def _keep(self, account: Account, models: list[str]) -> None:
-        """Remember the models that a server lists, and until when a shell is offered them."""
+    def _set_offered(self, account: Account, models: list[str]) -> None:
         entry = self._reports.cache.entry(target_at(account, ""))
         entry["offered"] = [models, time.time() + _OFFERED]
         self._reports.cache.save()
 
     def local_models(self) -> list[str]:
-        """One model of each running local server, as a value for ``-m``."""
+        """Return one model of each running local server, as values for ``-m``."""
         models = []
         for name in LOCAL_VENDORS:
             account = self._settings.providers.get(name)
-            if account:
-                models += [f"{name}/{model}" for model in self.names(account)[:1]]
+            names = self.names(account) if account else []
+            if names:
+                models.append(f"{name}/{names[0]}")
         return models
 
     def offered_models(self, name: str) -> list[str]:
@@ -104,11 +108,10 @@ class ModelLists:
             return []
         if account.vendor.api not in DIRECT:
             return []
-        entry = self._reports.cache.entry(target_at(account, ""))
-        models, valid_until = entry.get("offered", ([], 0))  # as ``_keep`` writes it
-        if time.time() >= valid_until:
+        models, until = self._offered(account)
+        if time.time() >= until:
             models = self.names(account)
-            self._keep(account, models)
+            self._set_offered(account, models)
         return [f"{name}/{model}" for model in models]
 
     def state(self, model: str) -> str | None:
@@ -122,14 +125,14 @@ class ModelLists:
             return None
         for entry in listed:
             state = _state_in(entry)
-            if entry["id"] == target.model and isinstance(state, str):
+            if state and entry["id"] == target.model:
                 return state
         return None
 
     # ---- --list-models
 
     def rows(self, wanted: str, note: Callable[[str], None]) -> Iterator[ModelRow]:
-        """Every model that can be asked and has ``wanted`` in its name, the built-in one first.
+        """Yield every model that can be asked and has ``wanted`` in its name, the built-in one first.
 
         If ``wanted`` begins with a provider and a slash, no other provider is asked, and no other's
         key is needed. ``note`` receives a line about each server that does not list its models.
@@ -156,10 +159,11 @@ class ModelLists:
 
         Only one if ``wanted`` begins with its name.
         """
-        names = dict.fromkeys([*self._settings.providers, *compatible_endpoints()])
+        names = [*self._settings.providers]
+        names += [name for name in compatible_endpoints() if name not in names]
         provider, slash, _ = wanted.partition("/")
         if slash and provider in names:
-            names = {provider: None}
+            names = [provider]
         for name in names:
             account = self._settings.providers.get(name)
             if account is None or name in _CUSTOM_NAMES:
@@ -185,7 +189,8 @@ class ModelLists:
             if known not in (alias, model):
                 note(f"{alias} is {model} here, by [aliases]; {known} needs its full name")
             row = _row(alias, target, exact_facts(target.provider, target.model))
-            yield {**row, "alias_of": model}
+            row["alias_of"] = model
+            yield row
 
     def _rows_of(self, account: Account, seconds: float) -> Iterator[ModelRow]:
         """Yield the rows of a provider, from the packaged table or else from the server's list."""
@@ -200,7 +205,7 @@ class ModelLists:
 
     def _server_rows(self, account: Account, seconds: float) -> Iterator[ModelRow]:
         listed = self._reports.listed_models(account, seconds)
-        self._keep(account, [entry["id"] for entry in listed])
+        self._set_offered(account, [entry["id"] for entry in listed])
         states = self._reports.states(account) if account.vendor.api == "ollama" else {}
         for entry in listed:
             name = entry["id"]
@@ -208,16 +213,17 @@ class ModelLists:
                 f"{account.name}/{name}",
                 target_at(account, name),
                 Facts(account.name, name),
-                window=window_in(entry),
+                window=window_of_entry(entry),
                 prices=_prices_in(entry),
             )
             if name in states:
-                yield {**row, **states[name]}
-                continue
-            row["size"] = bytes_in(as_dict(entry.get("meta")))  # llama.cpp reports it there
-            state = _state_in(entry)
-            if state:
-                row["loaded"] = state == "loaded"
+                row["size"] = states[name]["size"]
+                row["loaded"] = states[name]["loaded"]
+            else:
+                row["size"] = bytes_in(as_dict(entry.get("meta")))  # llama.cpp reports it there
+                state = _state_in(entry)
+                if state:
+                    row["loaded"] = state == "loaded"
             yield row
 
 
@@ -229,7 +235,7 @@ def _row(
     window: int | None = None,
     prices: tuple[float, float] | None = None,
 ) -> ModelRow:
-    """A row with the values of the config file, else of the model table, else of the server."""
+    """Return a row with the values of the config file, else of the table, else of the server."""
     account = target.account
     in_config = with_config_prices(model_facts, account)
     price_in, price_out = in_config.prices or prices or (None, None)
@@ -245,13 +251,13 @@ def _row(
     }
 
 
-def _state_in(entry: JsonObject) -> object:
-    """Return the state of a model in the list of llama.cpp's router."""
-    return as_dict(entry.get("status")).get("value")
+def _state_in(entry: JsonObject) -> str:
+    """Return the state of a model in the list of llama.cpp's router; empty if it has none."""
+    return as_str(as_dict(entry.get("status")).get("value"))
 
 
 def _prices_in(entry: JsonObject) -> tuple[float, float] | None:
-    """OpenRouter's prices of a model: USD per token of the prompt and of the answer."""
+    """Return OpenRouter's prices of a model: USD per token of the prompt and of the answer."""
     pricing = as_dict(entry.get("pricing"))
     try:
         prices = (float(pricing["prompt"]), float(pricing["completion"]))

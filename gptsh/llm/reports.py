@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Protocol, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from gptsh.config.accounts import Account, Target
 from gptsh.config.settings import Settings
@@ -19,6 +19,9 @@ from gptsh.messages import Request, token_count
 from gptsh.models.facts import chat_models, exact_facts, likely_facts, split_model
 from gptsh.models.usage import WINDOW_KEY
 from gptsh.models.vendors import DIRECT, LOCAL_VENDORS
+
+if TYPE_CHECKING:
+    from gptsh.llm.http import Response
 
 # ---- server reports
 #
@@ -41,14 +44,63 @@ _LIST_PATHS = {
 }
 
 
-class Get(Protocol):
-    """Download a document of a server; None for any status but 200, or if it is not JSON.
+class Documents:
+    """The documents of a server, all of which are downloaded within ``seconds``.
 
-    Raises GptshError, also if it takes too long, and LoadingModel if the server is not ready.
+    The default depends on whether the server is on this machine.
     """
 
-    def __call__(self, url: str, body: JsonObject | None = None) -> object:
-        """``body`` is posted."""
+    def __init__(self, servers: Servers, account: Account, seconds: float | None = None) -> None:
+        if seconds is None:
+            is_local = re.match(_LOOPBACK, account.base_url)
+            seconds = REPORT_TIMEOUT if is_local else REMOTE_TIMEOUT
+        self._servers = servers
+        self._account = account
+        self._max_bytes = _MAX_BYTES if seconds == REMOTE_TIMEOUT else _MAX_BYTES_SOON
+        self._deadline = time.monotonic() + seconds
+
+    def get(self, url: str, body: JsonObject | None = None) -> object:
+        """Download a document; None for any status but 200, or if it is not JSON.
+
+        A ``body`` is posted. Raises GptshError, also if it takes too long, and LoadingModel if the
+        server is not ready.
+        """
+        account = self._account
+        seconds_left = self._deadline - time.monotonic()
+        if seconds_left <= 0:
+            raise TimedOut(f"{account.name} does not answer in time")
+        data = json.dumps(body).encode() if body else None
+        account = self._servers.with_key(account)
+        try:
+            response = self._servers.http().send(
+                url,
+                data,
+                headers(account),
+                seconds=seconds_left,
+            )
+            with contextlib.closing(response):
+                document = self._read(response)
+        except GptshError as err:
+            from gptsh.llm.failures import without_secrets
+
+            raise without_secrets(err, self._servers.secrets_of(account))  # noqa: B904 - the same
+        try:
+            return json.loads(document)
+        except (ValueError, RecursionError):
+            return None
+
+    def _read(self, response: "Response") -> bytes:
+        """Return the beginning of a document; empty for any status but 200."""
+        if response.status == 503:  # Service Unavailable
+            raise LoadingModel(f"{self._account.name} is not ready")
+        if response.status != 200:  # OK
+            return b""
+        document = bytearray()
+        for chunk in response.chunks():
+            document += chunk
+            if len(document) >= self._max_bytes:
+                break
+        return bytes(document[: self._max_bytes])
 
 
 def list_url(account: Account) -> str:
@@ -72,7 +124,7 @@ def models_in(payload: object) -> list[JsonObject]:
     return models
 
 
-def window_in(entry: JsonObject) -> int | None:
+def window_of_entry(entry: JsonObject) -> int | None:
     """Return the window in an entry of ``/models``. What the server really uses comes first."""
     return first_size(
         entry.get("max_model_len"),  # vLLM
@@ -108,6 +160,13 @@ class ModelState(TypedDict):
     loaded: bool | None
 
 
+class _Loaded(NamedTuple):
+    """The window of the model that Ollama has in memory, and until when it is likely there."""
+
+    window: int | None
+    until: float
+
+
 class ServerReports:
     """Asks servers about themselves, and remembers the reports for a day.
 
@@ -118,59 +177,7 @@ class ServerReports:
         self.cache = servers.cache
         self._servers = servers
 
-    def getter(self, account: Account, seconds: float | None = None) -> Get:
-        """Return a function that downloads documents from a server, all within ``seconds``.
-
-        The default depends on whether the server is on this machine.
-        """
-        if seconds is None:
-            is_local = re.match(_LOOPBACK, account.base_url)
-            seconds = REPORT_TIMEOUT if is_local else REMOTE_TIMEOUT
-        max_bytes = _MAX_BYTES if seconds == REMOTE_TIMEOUT else _MAX_BYTES_SOON
-        deadline = time.monotonic() + seconds
-
-        def get(url: str, body: JsonObject | None = None) -> object:
-            seconds_left = deadline - time.monotonic()
-            if seconds_left <= 0:
-                raise TimedOut(f"{account.name} does not answer in time")
-            data = json.dumps(body).encode() if body else None
-            keyed = self._servers.with_key(account)
-            try:
-                document = self._download(keyed, url, data, max_bytes, seconds_left)
-            except GptshError as err:
-                from gptsh.llm.failures import without_secrets
-
-                secrets = self._servers.secrets_of(keyed)
-                raise without_secrets(err, secrets)  # noqa: B904 - it is the same error
-            try:
-                return json.loads(document)
-            except (ValueError, RecursionError):
-                return None
-
-        return get
-
-    def _download(
-        self,
-        account: Account,
-        url: str,
-        body: bytes | None,
-        max_bytes: int,
-        seconds: float,
-    ) -> bytes:
-        """At most ``max_bytes`` of a document; empty for any status but 200."""
-        document = bytearray()
-        response = self._servers.http().send(url, body, headers(account), seconds=seconds)
-        with contextlib.closing(response):
-            if response.status == 503:  # Service Unavailable
-                raise LoadingModel(f"{account.name} is not ready")
-            if response.status == 200:  # OK
-                for chunk in response.chunks():
-                    document += chunk
-                    if len(document) >= max_bytes:
-                        break
-        return bytes(document[:max_bytes])
-
-    def learn(self, target: Target, key: str, ask: Callable[[Get], object]) -> None:
+    def learn(self, target: Target, key: str, read: Callable[[Documents], object]) -> None:
         """Ask the server, and remember its report under ``key``.
 
         It is not asked if the report is known, or if it did not answer in the last five minutes.
@@ -180,7 +187,7 @@ class ServerReports:
         if key in entry or time.time() <= failed_at + _RETRY_AFTER:
             return
         try:
-            entry[key] = ask(self.getter(target.account))
+            entry[key] = read(Documents(self._servers, target.account))
         except GptshError:
             entry["failed"] = round(time.time())
 
@@ -189,7 +196,7 @@ class ServerReports:
 
         Raises GptshError if it has none.
         """
-        payload = self.getter(account, seconds)(list_url(account))
+        payload = Documents(self._servers, account, seconds).get(list_url(account))
         if payload is None:
             raise ModelError(f"{account.name} does not list its models")
         return models_in(payload)
@@ -225,53 +232,62 @@ class ServerReports:
 
         None: the server's choice.
         """
-        loaded: int | None
-        loaded, until = self.cache.entry(target).get("loaded", (None, 0))
-        if time.time() >= until:
-            loaded = self._running_window(target)
-            self._set_loaded(target, loaded)
-        if loaded is not None and loaded >= tokens:
-            return loaded
-        if loaded is None and tokens <= _SMALL:
+        loaded = self._loaded(target)
+        window = loaded.window
+        if time.time() >= loaded.until:
+            window = self._running_window(target)
+            self._set_loaded(target, window)
+        if window is not None and window >= tokens:
+            return window
+        if window is None and tokens <= _SMALL:
             return None
         info = self.info(target) if tokens > _SMALL else {}
         power_of_two = 1 << (max(tokens, _MIN_WINDOW) - 1).bit_length()
-        window: int = max(power_of_two, info.get("num_ctx") or 0)
-        return min(window, info.get("trained") or window)
+        larger: int = max(power_of_two, info.get("num_ctx") or 0)
+        return min(larger, info.get("trained") or larger)
 
     def note_window(self, answer: Answer, target: Target) -> None:
         """Save the window in the usage of an answer that ended because the window was full."""
         if target.is_cloud:
             window = token_count(self.info(target).get("trained"))
         else:
-            entry = self.cache.entry(target)
-            window = entry.get("loaded", [None])[0]
-            if window is None:  # the server has chosen it, and is asked for it once a day
-                if "own" not in entry:
-                    entry["own"] = self._running_window(target)
-                window = entry["own"]
+            window = self._loaded(target).window
+            if window is None:
+                window = self._chosen_window(target)
             self._set_loaded(target, window)
         if window and answer.usage and answer.finish_reason == "length":
             answer.usage["raw"][WINDOW_KEY] = window
 
+    def _chosen_window(self, target: Target) -> int | None:
+        """Return the window that the server has chosen itself; it is asked for it once a day."""
+        entry = self.cache.entry(target)
+        if "own" not in entry:
+            entry["own"] = self._running_window(target)
+        window: int | None = entry["own"]
+        return window
+
+    def _loaded(self, target: Target) -> _Loaded:
+        return _Loaded(*self.cache.entry(target).get("loaded", (None, 0)))
+
     def _set_loaded(self, target: Target, window: int | None) -> None:
-        """Remember the window of the model in memory, and until when it is likely there."""
         self.cache.entry(target)["loaded"] = [window, time.time() + _LOADED]
 
     def _running_window(self, target: Target) -> int | None:
         """Return the window of a loaded model; None if it is not loaded."""
         try:
-            return read_loaded_window(target, self.getter(target.account, PROBE_TIMEOUT))
+            return read_loaded_window(
+                target, Documents(self._servers, target.account, PROBE_TIMEOUT)
+            )
         except GptshError:
             return None
 
     def states(self, account: Account) -> dict[str, ModelState]:
         """Return the size of each model of a server, and whether it is loaded; empty if unknown."""
-        get = self.getter(account, REMOTE_TIMEOUT)
+        documents = Documents(self._servers, account, REMOTE_TIMEOUT)
         root = _root(account)
         try:
-            stored = _models_in(get(f"{root}/api/tags"))
-            loaded = _models_in(get(f"{root}/api/ps"))
+            stored = _models_in(documents.get(f"{root}/api/tags"))
+            loaded = _models_in(documents.get(f"{root}/api/ps"))
         except GptshError:
             return {}
         in_memory = {entry.get("name") for entry in loaded}
@@ -282,28 +298,30 @@ class ServerReports:
         return states
 
 
-def read_info(target: Target, get: Get) -> JsonObject:
+def read_info(target: Target, documents: Documents) -> JsonObject:
     """Return what Ollama reports about a model.
 
     ``num_ctx`` is the window that the model's file sets, ``trained`` the largest that it can have,
     ``abilities`` is a list in Ollama's words. Each may be None.
     """
-    report = as_dict(get(f"{_root(target.account)}/api/show", {"model": target.model}))
+    url = f"{_root(target.account)}/api/show"
+    report = as_dict(documents.get(url, {"model": target.model}))
     info = as_dict(report.get("model_info"))
-    match = re.search(_NUM_CTX, str(report.get("parameters")))
+    architecture = info.get("general.architecture")
+    num_ctx = re.search(_NUM_CTX, str(report.get("parameters")))
     abilities = report.get("capabilities")
     return {
-        "num_ctx": first_size(int(match[1])) if match else None,
-        "trained": first_size(info.get(f"{info.get('general.architecture')}.context_length")),
+        "num_ctx": first_size(int(num_ctx[1])) if num_ctx else None,
+        "trained": first_size(info.get(f"{architecture}.context_length")),
         "abilities": abilities if isinstance(abilities, list) else None,
     }
 
 
-def read_loaded_window(target: Target, get: Get) -> int | None:
+def read_loaded_window(target: Target, documents: Documents) -> int | None:
     """Return the window with which Ollama has loaded a model; None if it is not loaded."""
     names = (target.model, f"{target.model}:latest")
-    loaded = _models_in(get(f"{_root(target.account)}/api/ps"))
-    for entry in loaded:
+    report = documents.get(f"{_root(target.account)}/api/ps")
+    for entry in _models_in(report):
         window = first_size(entry.get("context_length"))
         if window and entry.get("model", entry.get("name")) in names:
             return window
@@ -389,29 +407,32 @@ class Windows:
 
 
 def _reports_windows(target: Target) -> bool:
-    """Whether to ask for a window: Ollama, or a self-hosted server that litellm does not ask."""
+    """Return whether to ask Ollama, or a self-hosted server without litellm, for a window."""
     return target.api == "ollama" or (target.is_self_hosted and target.api in DIRECT)
 
 
-def _read_window(target: Target, get: Get) -> int | None:
+def _read_window(target: Target, documents: Documents) -> int | None:
     """Return the window that a server reports, from the first document that has it."""
     root = _root(target.account)
     if target.provider == "lm_studio":
-        return _lm_studio_window(target.model, get(f"{root}/api/v1/models"))
-    window = _listed_window(target.model, models_in(get(list_url(target.account))))
+        return _lm_studio_window(target.model, documents.get(f"{root}/api/v1/models"))
+    listed = models_in(documents.get(list_url(target.account)))
+    window = _listed_window(target.model, listed)
     if window or target.api == "gemini":
         return window
     if target.provider != "hosted_vllm":
         # An older llama.cpp, whose list of models does not have it.
-        props = as_dict(get(f"{root}/props"))
+        props = as_dict(documents.get(f"{root}/props"))
         window = first_size(as_dict(props.get("default_generation_settings")).get("n_ctx"))
     if window or target.provider in LOCAL_VENDORS:
         return window
     # Ollama behind OpenAI's API. The model's largest window is only an upper bound, because Ollama
     # cuts a prompt to the window that it has chosen, and only the answer's usage shows that.
-    info = read_info(target, get)
+    info = read_info(target, documents)
     upper_bound: int | None = info["num_ctx"] or info["trained"]
-    return upper_bound and (read_loaded_window(target, get) or upper_bound)
+    if not upper_bound:
+        return None
+    return read_loaded_window(target, documents) or upper_bound
 
 
 def _listed_window(model: str, entries: list[JsonObject]) -> int | None:
@@ -419,20 +440,24 @@ def _listed_window(model: str, entries: list[JsonObject]) -> int | None:
         # llama.cpp lists its only model under another name, and serves it under any name.
         is_only_model = len(entries) == 1 and "meta" in entry
         if is_only_model or entry["id"] == model:
-            return window_in(entry)
+            return window_of_entry(entry)
     return None
 
 
 def _lm_studio_window(model: str, report: object) -> int | None:
-    """Return the window with which LM Studio has loaded a model, else the model's maximum."""
+    """Return the window with which LM Studio has loaded a model, else the model's maximum.
+
+    A loaded instance may have a name of its own.
+    """
     for entry in _models_in(report):
         instances = as_dicts(entry.get("loaded_instances"))
         matches = [instance for instance in instances if instance.get("id") == model]
-        if matches or entry.get("key") == model:
-            sizes = []
-            for instance in matches or instances:
-                sizes.append(as_dict(instance.get("config")).get("context_length"))
-            return first_size(*sizes, entry.get("max_context_length"))
+        if not matches and entry.get("key") != model:
+            continue
+        sizes = []
+        for instance in matches or instances:
+            sizes.append(as_dict(instance.get("config")).get("context_length"))
+        return first_size(*sizes, entry.get("max_context_length"))
     return None
 
 
@@ -443,6 +468,15 @@ _VERSIONED = (
     r"(?P<beginning>[^0-9]*)(?P<version>[0-9]{1,2}(?:[.-][0-9]{1,2})?)(?![0-9])"
     r"(?P<end>.*?)(?:-20[-0-9]*)?$"
 )
+
+
+class _Relative(NamedTuple):
+    """A known model with a similar name. Of two relatives the smaller tuple is the nearer one."""
+
+    is_foreign: bool
+    ends_otherwise: bool
+    distance: float  # of the versions
+    window: int
 
 
 @cache
@@ -463,18 +497,20 @@ def window_of_family(provider: str, name: str) -> int | None:
         owner = split_model(bare_name)[0] or provider
     relatives = []
     for known in chat_models():
-        relative = re.match(_VERSIONED, known.name.rpartition("/")[2])
-        if not known.window or not relative or relative["beginning"] != match["beginning"]:
+        known_match = re.match(_VERSIONED, known.name.rpartition("/")[2])
+        if not known.window or not known_match:
+            continue
+        if known_match["beginning"] != match["beginning"]:
             continue
         is_foreign = known.provider != owner
-        ends_otherwise = relative["end"] != match["end"]
+        ends_otherwise = known_match["end"] != match["end"]
         if is_foreign and (ends_otherwise or not has_vendor):
             continue
-        distance = abs(_number(relative["version"]) - _number(match["version"]))
-        relatives.append((is_foreign, ends_otherwise, distance, known.window))
+        distance = abs(_number(known_match["version"]) - _number(match["version"]))
+        relatives.append(_Relative(is_foreign, ends_otherwise, distance, window=known.window))
     if not relatives:
         return likely_facts(provider, name).window
-    return min(relatives)[-1]
+    return min(relatives).window
 
 
 def _number(version: str) -> float:

@@ -99,7 +99,7 @@ class Reader(stream.Reader):
         if error := _error_in(chunk):
             raise error
         if self._finish == "error":
-            raise _gateway_error("the provider broke the answer off with an error")
+            raise _gateway_error("the provider ended the answer with an error")
         if self._finish:
             answer.finish(self._reason())
         return False

@@ -58,7 +58,7 @@ def refusal(
     detail = response.detail
     provider = target.provider
     if status in _TOO_LONG and means_too_long(detail):
-        return too_long(f"{provider} cannot take a prompt of this length: {reason}", reason, detail)
+        return too_long(f"the prompt is too long for {provider}: {reason}", reason, detail)
     if is_filtered(detail):
         what = f"{provider}'s filter refused the question {response.said}"
         return Filtered(what, detail=detail)
@@ -125,7 +125,7 @@ class _ErrorResponse:
         target = self._target
         provider = target.provider
         said = self.said
-        problem = f"{provider} refused {said}"
+        problem = f"{provider} refused the request {said}"
         if self._has_failed:
             problem = f"{provider} failed {said}"
         if self._is_bad_key:
@@ -140,7 +140,9 @@ class _ErrorResponse:
             return problem, "load it there, or start the server without --no-models-autoload"
         if self._is_unknown:
             can_pull = target.api == "ollama" and "model" in self.reason
-            advice = f"ollama pull {target.model}, or see -m" if can_pull else "see -m and base_url"
+            advice = "check -m and base_url"
+            if can_pull:
+                advice = f"run ollama pull {target.model}, or choose another model with -m"
             return f"{self._url} does not know {target.model!r} {said}", advice
         if means("no tools", self.reason):
             problem = f"{target.model} does not support tools {said}"
@@ -205,24 +207,24 @@ def no_connection(err: Exception, host: str, *, has_proxy: bool) -> GptshError:
     """Return the error for a connection that cannot be opened, in words that say what to do."""
     failure: GptshError
     if isinstance(err, TimeoutError):
-        failure = TimedOut(f"no connection to {host} in time")
+        failure = TimedOut(f"connecting to {host} timed out")
     elif isinstance(err, ssl.SSLError):
         todo = "does the server use https?"
         if isinstance(err, ssl.SSLCertVerificationError):
             todo = "set SSL_CERT_FILE to your CA bundle"
-        failure = ModelError(f"no secure connection to {host}: {err}", todo)
+        failure = ModelError(f"the TLS connection to {host} failed: {err}", todo)
     elif has_proxy:
         refusal = re.search("Tunnel connection failed: (.*)", str(err))
         what = f"refused: {refusal[1]}" if refusal else "cannot be reached"
-        failure = ModelError(f"the proxy for {host} {what}", "see HTTPS_PROXY and NO_PROXY")
+        failure = ModelError(f"the proxy for {host} {what}", "check HTTPS_PROXY and NO_PROXY")
     elif isinstance(err, (OSError, UnicodeError)) and _is_vendors(host):
-        what = "cannot be found" if isinstance(err, socket.gaierror) else "cannot be reached"
-        failure = ModelError(f"the host {host} {what}", "is the network down?")
+        verb = "resolve" if isinstance(err, socket.gaierror) else "connect to"
+        failure = ModelError(f"cannot {verb} {host}", "is the network down?")
     elif isinstance(err, (socket.gaierror, UnicodeError)):
-        failure = ModelError(f"the host {host} is not known", "is base_url right?")
+        failure = ModelError(f"cannot resolve {host}", "is base_url right?")
     else:
-        todo = "is the server running, and base_url right?"
-        failure = ModelError(f"nothing answers at {host}", todo)
+        todo = "is the server running, and is base_url right?"
+        failure = ModelError(f"cannot connect to {host}", todo)
     failure.detail = repr(err)
     failure.may_fall_back = True
     return failure

@@ -70,7 +70,7 @@ class Incoming(Generic[Item]):
             advice = ""
             if self._deadline == math.inf:
                 advice = "raise first_byte_timeout or idle_timeout under [network]"
-            raise TimedOut(f"{self._host} went silent", advice) from None
+            raise TimedOut(f"timed out waiting for {self._host}", advice) from None
         if isinstance(item, BaseException):
             raise item
         return item
@@ -113,9 +113,9 @@ def decompress(chunks: Iterator[bytes], host: str) -> Iterator[bytes]:
                     data = stream.unconsumed_tail
                 data = stream.unused_data
     except zlib.error as err:
-        raise ModelError(f"{host} sent an answer that cannot be decompressed: {err}") from err
+        raise ModelError(f"cannot decompress the response of {host}: {err}") from err
     if stream and not stream.eof:
-        raise ConnectionLost(f"the connection to {host} broke off")
+        raise ConnectionLost(f"the connection to {host} was lost")
 
 
 # ---- connections
@@ -315,7 +315,7 @@ class Response:
                 self._reusable = connection
                 connection = None
         except (HTTPException, OSError, ValueError, OverflowError) as err:
-            problem = f"the connection to {self._request.endpoint.host} broke off"
+            problem = f"the connection to {self._request.endpoint.host} was lost"
             failure = ConnectionLost(problem, detail=repr(err))
             failure.can_retry = True
             failure.may_fall_back = True
@@ -359,9 +359,8 @@ class Response:
             return self._received()
         host = self._request.endpoint.host
         if encoding not in _ENCODINGS:
-            unasked = f"the encoding {encoding}, which gptsh did not ask for"
-            problem = f"{host} sends its answer in {unasked}"
-            raise ModelError(problem, "switch compression off in the gateway")
+            problem = f"{host} compressed its response with {encoding}, which is not supported"
+            raise ModelError(problem, "turn off compression in the gateway")
         return decompress(self._received(), host)
 
     def _received(self) -> Iterator[bytes]:
@@ -416,19 +415,23 @@ class Http:
         Raises ConfigError for an invalid URL, proxy or CA bundle.
         """
         host = url.partition("://")[2].partition("/")[0]
-        proxy = None
         try:
             target = urlsplit(url)
             host_and_port(target)
+        except ValueError as err:
+            advice = "it must be a URL such as http://localhost:8000/v1"
+            raise ConfigError(f"invalid base_url {host!r}", advice, detail=repr(err)) from err
+        proxy = None
+        try:
             proxy_url = proxy_for(url, self._environ)
             if proxy_url:
                 proxy = urlsplit(proxy_url)
                 host_and_port(proxy)
                 if proxy.scheme != "http":
-                    raise ValueError(f"a proxy by {proxy.scheme}")
+                    raise ValueError(f"unsupported proxy scheme: {proxy.scheme}")
         except ValueError as err:
-            problem = f"the URL or the proxy for {host} is not valid"
-            advice = "see base_url and the proxy variables, whose proxy must be http://, not SOCKS"
+            problem = f"invalid proxy for {host}"
+            advice = "check the proxy variables; a proxy must be http://, SOCKS is not supported"
             raise ConfigError(problem, advice, detail=repr(err)) from err
         trust = tls.trust(self._environ) if target.scheme == "https" else None
         return Endpoint(host, target, proxy, trust)

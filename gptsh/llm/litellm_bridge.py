@@ -54,20 +54,20 @@ def litellm_error(error: BaseException, target: Target) -> GptshError:
     text = _message(error)
     detail = repr(error)
     if means_too_long(str(error)):
-        return too_long(f"{provider} cannot take a prompt of this length: {text}", text, detail)
+        return too_long(f"the prompt is too long for {provider}: {text}", text, detail)
 
     err = ModelError(f"{provider} failed: {text}", detail=detail)
     if _cause(error, "ConnectError"):
         where = f"{provider} ({base_url})" if base_url else provider
-        err = ModelError(f"nothing answers at {where}: {text}")
+        err = ModelError(f"cannot connect to {where}: {text}")
         if "CERTIFICATE_VERIFY_FAILED" in text:
             advice = "set SSL_CERT_FILE to your CA bundle"
-            err = ModelError(f"no secure connection to {where}: {text}", advice)
+            err = ModelError(f"the TLS connection to {where} failed: {text}", advice)
         err.may_fall_back = True
     elif "No module named" in text:
         err = ModelError(f"{provider} needs a Python package: {text}", detail=detail)
     elif _cause(error, "RemoteProtocolError") or _cause(error, "ReadError"):
-        err = ModelError(f"the connection to {provider} broke off", detail=detail)
+        err = ModelError(f"the connection to {provider} was lost", detail=detail)
         err.may_fall_back = True
         err.can_retry = "without sending a response" in text
     return err

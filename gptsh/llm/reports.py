@@ -68,7 +68,7 @@ class Documents:
         account = self._account
         seconds_left = self._deadline - time.monotonic()
         if seconds_left <= 0:
-            raise TimedOut(f"{account.name} does not answer in time")
+            raise TimedOut(f"timed out waiting for {account.name}")
         data = json.dumps(body).encode() if body else None
         account = self._servers.with_key(account)
         try:

@@ -253,7 +253,7 @@ def texts_and_calls(message: Message) -> Iterator[Block]:
 #
 # An error that a provider reports inside an answer, such as an overload in a stream of status 200.
 
-ADVICE = "is the base URL right?"
+ADVICE = "is base_url right?"
 
 
 class Malformed(ModelError):
@@ -487,7 +487,7 @@ def events(chunks: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
         if field == b"data":
             data.append(value)
         elif field and not line.isascii():  # no comment and no known field: damaged on its way
-            problem = f"the response is no event stream: {line[:20]!r}"
+            problem = f"the response is not an event stream: {line[:20]!r}"
             raise Malformed(problem, ADVICE, detail=_debug_text(line))
         elif field == b"event":
             name = value.decode()
@@ -583,7 +583,7 @@ def read(
     """
     answer = reader.answer
     is_empty = True
-    failure: GptshError = ConnectionLost("the stream broke off before the answer was complete")
+    failure: GptshError = ConnectionLost("the stream ended before the answer was complete")
     try:
         for payload in payloads:
             is_last = reader.add(payload)
@@ -598,7 +598,7 @@ def read(
         failure = err
         if isinstance(err, Malformed) and not is_empty:  # so the URL is right
             what = str(err).removesuffix(f": {ADVICE}")
-            failure = ConnectionLost(f"the stream broke off: {what}", detail=err.detail)
+            failure = ConnectionLost(f"the stream ended early: {what}", detail=err.detail)
     reader.end()
     answer.end_text()
     events = answer.new_events()

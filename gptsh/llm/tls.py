@@ -93,7 +93,7 @@ def _read(file: str | None, folder: str | None, system: ssl.DefaultVerifyPaths) 
     try:
         return Trust(ssl.create_default_context(cafile=file, capath=folder), unread_file)
     except OSError as err:
-        raise ConfigError(f"the CA bundle {file or folder} cannot be used: {err}") from err
+        raise ConfigError(f"cannot load the CA bundle {file or folder}: {err}") from err
 
 
 # ---- proxies

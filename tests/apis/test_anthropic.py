@@ -231,7 +231,7 @@ def test_what_is_no_answer(claude: Home, anthropic: AnthropicServer) -> None:
         run = claude.run("--no-save", "hi")
         assert run.stdout == ""
         assert run.code == 1
-        assert f"gptsh: the response is {line}: is the base URL right?" in run.stderr
+        assert f"gptsh: the response is {line}: is base_url right?" in run.stderr
 
 
 @pytest.mark.parametrize("refused", [False, True])

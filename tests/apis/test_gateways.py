@@ -244,7 +244,7 @@ HIDDEN: dict[str, tuple[int, Any, str]] = {
                 "metadata": {"raw": RAW, "provider_name": "DeepInfra"},
             }
         },
-        "gate refused (400): DeepInfra: The prompt has a bad part.",
+        "gate refused the request (400): DeepInfra: The prompt has a bad part.",
     ),
     "another's text": (
         400,
@@ -254,7 +254,7 @@ HIDDEN: dict[str, tuple[int, Any, str]] = {
                 "metadata": {"raw": "no way", "provider_name": "Chutes"},
             }
         },
-        "gate refused (400): Chutes: no way",
+        "gate refused the request (400): Chutes: no way",
     ),
     "another's JSON": (
         400,
@@ -264,7 +264,7 @@ HIDDEN: dict[str, tuple[int, Any, str]] = {
                 "metadata": {"raw": {"detail": "no way"}},
             }
         },
-        "gate refused (400): no way",
+        "gate refused the request (400): no way",
     ),
     "nothing of another": (
         400,
@@ -274,7 +274,7 @@ HIDDEN: dict[str, tuple[int, Any, str]] = {
                 "metadata": {"raw": "", "provider_name": "Chutes"},
             }
         },
-        "gate refused (400): Provider returned error",
+        "gate refused the request (400): Provider returned error",
     ),
     "a page": (
         502,
@@ -313,8 +313,12 @@ FORBIDDEN: list[tuple[Any, int, str]] = [
         "gate refused the key (403): The API key has no access",
     ),
     ("Invalid authentication credentials", 1, "gate refused the key (403): Invalid"),
-    ("Country, region, or territory not supported", 1, "gate refused (403): Country, region"),
-    ("You exceeded your daily token allowance", 1, "gate refused (403): You exceeded"),
+    (
+        "Country, region, or territory not supported",
+        1,
+        "gate refused the request (403): Country, region",
+    ),
+    ("You exceeded your daily token allowance", 1, "gate refused the request (403): You exceeded"),
     (
         "Your input was flagged",
         5,
@@ -397,7 +401,7 @@ def test_a_pause_that_is_too_long_is_named(
     run = home.run("hi")
     assert run.code == 1
     assert run.stderr.startswith(
-        f"gptsh: gate refused (429): {words.rstrip('.')}: the server asks to wait {wait}\n"
+        f"gptsh: gate refused the request (429): {words.rstrip('.')}: the server asks to wait {wait}\n"
     )
     assert len(asked_paths(model)) == 1
 
@@ -408,7 +412,7 @@ def test_a_header_that_is_no_secret_is_shown(home: Home, model: ModelServer) -> 
     home.configure(f"{home.config.read_text()}headers = {headers}\n")
     model.refuse(400, {"error": {"message": "openai error: pk-1 and 0123456789abcdefg are wrong"}})
     assert home.run("hi").stderr.startswith(
-        "gptsh: gate refused (400): openai error: *** and *** are wrong\n"
+        "gptsh: gate refused the request (400): openai error: *** and *** are wrong\n"
     )
 
 
@@ -423,14 +427,14 @@ def test_a_malformed_piece_behind_a_text_breaks_the_stream_off(
     run = home.run("hi")
     assert run.stdout == "Some text\n"
     assert run.code == 1
-    assert run.stderr.startswith("gptsh: the stream broke off: the response is not ")
+    assert run.stderr.startswith("gptsh: the stream ended early: the response is not ")
     assert "base URL" not in run.stderr
 
 
 def test_a_malformed_answer_asks_for_the_base_url(home: Home, model: ModelServer) -> None:
     at_gateway(home, model, "chat")
     model.script(chat.event(b"<html>oops</html>"))
-    assert home.run("hi").stderr.splitlines()[0].endswith(": is the base URL right?")
+    assert home.run("hi").stderr.splitlines()[0].endswith(": is base_url right?")
 
 
 def test_a_vendors_host_that_cannot_be_found_is_a_network_that_is_down(
@@ -446,13 +450,9 @@ def test_a_vendors_host_that_cannot_be_found_is_a_network_that_is_down(
     env = {"MISTRAL_API_KEY": "k"}
     run = home.run("-m", "mistral/m", "hi", env=env)
     assert run.code == 1
-    assert run.stderr.startswith(
-        "gptsh: the host api.mistral.ai cannot be found: is the network down?\n"
-    )
+    assert run.stderr.startswith("gptsh: cannot resolve api.mistral.ai: is the network down?\n")
     run = home.run("-m", "own/m", "hi", env=env)
-    assert run.stderr.startswith(
-        "gptsh: the host api.mistrall.ai is not known: is base_url right?\n"
-    )
+    assert run.stderr.startswith("gptsh: cannot resolve api.mistrall.ai: is base_url right?\n")
 
 
 NODE = """file:///srv/index.js:3

@@ -380,7 +380,7 @@ BLOCKED = {
         ([document({"text": "half "}), [error(500, "An internal error.", "INTERNAL")]], "half \n",
          "An internal error.", 1),
         ([document(thought("Hm."), finish="STOP")], "", "the model answered nothing", 1),
-        ([document({"text": "half "})], "half \n", "broke off", 1),
+        ([document({"text": "half "})], "half \n", "the stream ended", 1),
     ],
 )  # fmt: skip
 def test_how_an_answer_ends(
@@ -441,7 +441,7 @@ LATER = error(429, "Quota exceeded.", "RESOURCE_EXHAUSTED", details=[{"retryDela
         (KEY, "gemini refused the key (400): API key not valid", 1, 1),
         (error(403, "Permission denied", "PERMISSION_DENIED"), "refused the key", 1, 1),
         (RETIRED, "does not know 'gemini-3.8-flash' (404): This model models/x is no longer available", 1, 1),
-        (TOO_LONG, "gemini cannot take a prompt of this length", 6, 1),
+        (TOO_LONG, "the prompt is too long for gemini", 6, 1),
         (BUSY, "", 0, 2),
         (LATER, "Quota exceeded", 1, 1),
     ],

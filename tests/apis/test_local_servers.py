@@ -129,9 +129,9 @@ def test_the_spinner_says_that_a_server_is_loading(lab: Home, model: ModelServer
 # ---- models that a server lacks
 
 LACKING = {
-    "a router without the model": (400, NOT_FOUND, "does not know 'm' (400): model 'nope' not found: see -m"),
+    "a router without the model": (400, NOT_FOUND, "does not know 'm' (400): model 'nope' not found: check -m"),
     "a router that loads nothing by itself": (
-        400, NOT_LOADED, "lab refused (400): model is not loaded: load it there, or start the server without",
+        400, NOT_LOADED, "lab refused the request (400): model is not loaded: load it there, or start the server",
     ),
     "a model that Ollama no longer has": (
         404, {"error": "model \"m\" was retired on 2026-08-01"}, "lab no longer has 'm' (404): ",
@@ -217,7 +217,7 @@ ROUTED: dict[str, tuple[Any, str]] = {
         "No provider",
     ),
     "no choices": ({"id": "g", "choices": None}, "the provider sent no answer"),
-    "the reason error": (chunk({}, "error"), "the provider broke the answer off with an error"),
+    "the reason error": (chunk({}, "error"), "the provider ended the answer with an error"),
 }
 
 

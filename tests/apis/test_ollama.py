@@ -208,7 +208,7 @@ NOT_OFFERED = "gptsh: the model called a tool that was not offered, so it did no
         ("length", "One, two,\n", (5, "incomplete: cut by the token limit .length."), {"finish_reason": "length"}),
         ("load", "", (1, "the model answered nothing"), {"content": "", "finish_reason": "load", "usage": None}),
         ("unicode", "a\u2028b\u0085c\u2029€ 😀 ﷽\r\nend\n", (0, ""), {"finish_reason": "stop"}),
-        ("no_done", "It is\n", (1, "the stream broke off before the answer was complete"), {"finish_reason": "error"}),
+        ("no_done", "It is\n", (1, "the stream ended before the answer was complete"), {"finish_reason": "error"}),
         ("garbage", "It is\n", (1, "the response is not JSON: "), {"content": "It is", "finish_reason": "error"}),
         ("too_long", "", (6, "the provider reported: the input length exceeds the context length"), None),
     ],
@@ -272,7 +272,7 @@ def test_a_model_that_is_not_there_can_be_pulled(here: Home) -> None:
     assert run.stdout == ""
     assert run.code == 1
     assert (
-        "does not know 'qwen9' (404): model 'qwen9' not found: ollama pull qwen9, or see -m\n"
+        "does not know 'qwen9' (404): model 'qwen9' not found: run ollama pull qwen9, or choose another model with -m\n"
         in run.stderr
     )
 
@@ -286,7 +286,7 @@ def test_a_prompt_that_does_not_fit_is_refused_and_not_cut(
     assert run.stdout == ""
     assert run.code == 6
     assert (
-        "ollama cannot take a prompt of this length: the prompt is longer than the context length"
+        "the prompt is too long for ollama: the prompt is longer than the context length"
         in run.stderr
     )
     assert server.chats[0]["truncate"] is server.chats[0]["shift"] is False

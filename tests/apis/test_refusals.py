@@ -199,7 +199,7 @@ def test_a_refusal_that_repeats_the_request_is_read_by_its_own_words(
     model.refuse(422, payload)
     run = lab.run(ASKED)
     assert run.code == 1
-    assert "lab refused (422): " in run.stderr
+    assert "lab refused the request (422): " in run.stderr
     assert len(model.requests) == 1
 
 

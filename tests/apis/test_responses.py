@@ -377,7 +377,7 @@ def test_deltas_without_indexes_are_known_by_their_ids(sol: Home, openai: Respon
         (
             400,
             {"code": "context_length_exceeded", "message": "Your input exceeds the context window"},
-            "cannot take a prompt of this length",
+            "the prompt is too long for",
             6,
         ),
         (

@@ -248,9 +248,9 @@ def test_all_keys_of_a_call_and_its_function_are_kept(lab: Home, model: ModelSer
 PARTIAL = chunk({"content": "half"})
 ENDS: dict[str, tuple[list[Any], str, int, str]] = {
     "no [DONE]": ([PARTIAL, LAST], "half\n", 0, ""),
-    "cut off": ([PARTIAL], "half\n", 1, "broke off"),
+    "cut off": ([PARTIAL], "half\n", 1, "the stream ended"),
     "garbage": ([PARTIAL, b"{garbage"], "half\n", 1, "not JSON"),
-    "finish_reason error": ([PARTIAL, chunk({}, "error"), DONE], "half\n", 1, "broke the answer off"),
+    "finish_reason error": ([PARTIAL, chunk({}, "error"), DONE], "half\n", 1, "ended the answer with an error"),
     **{
         f"an error as {list(payload)}": ([PARTIAL, payload], "half\n", 1, "the provider reported: overloaded")
         for payload in (

@@ -254,7 +254,7 @@ def test_a_question_whose_call_failed_stays_and_is_asked_again(
     run = lab.run("hello?")
     ident = lab.doc()["id"]
     assert run == ("", (
-        "gptsh: lab refused (400): bad day\n"
+        "gptsh: lab refused the request (400): bad day\n"
         f"gptsh: the question is saved: 'gptsh -s {ident}' asks it again\n"
     ), 1)  # fmt: skip
     assert texts(lab.doc()) == ["user: hello?"]
@@ -550,7 +550,7 @@ def test_an_error_of_many_lines_is_one_line_and_the_hint(lab: Home, model: Model
     model.refuse(400, {"error": {"message": "many\nlines\r\nof\u2028error\x85text"}})
     run = lab.run("hi")
     assert len(run.stderr.splitlines()) == 2
-    assert run.stderr.startswith("gptsh: lab refused (400): many lines of")
+    assert run.stderr.startswith("gptsh: lab refused the request (400): many lines of")
 
 
 @pytest.mark.parametrize(

@@ -646,7 +646,7 @@ FAILURES: dict[
     str, tuple[Fails, str, bool]
 ] = {  # what the summariser does, what is said, whether it was paid
     "500": (lambda m: m.refuse(500, BROKEN, model="s"), "lab failed (500): broken", False),
-    "hangs up": (lambda m: m.script(status=0, model="s"), "broke off", False),
+    "hangs up": (lambda m: m.script(status=0, model="s"), "was lost", False),
     "thinks only": (
         lambda m: queue_summaries(m, "<think>They built it, I think.</think>\n"),
         "lab/s answered nothing",

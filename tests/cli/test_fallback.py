@@ -63,7 +63,7 @@ def test_a_server_that_is_down_and_models_that_cannot_be_asked(
     first, second, third = run.stderr.splitlines()
     assert first.startswith("gptsh: cannot fall back to nobody/x: unknown provider 'nobody'")
     assert second.startswith("gptsh: cannot fall back to openai/gpt-4.1: no key for openai")
-    assert third.startswith("gptsh: nothing answers at 127.0.0.1:9")
+    assert third.startswith("gptsh: cannot connect to 127.0.0.1:9")
     assert home.doc()["agent"]["model"] == "down/m"
 
 

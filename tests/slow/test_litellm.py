@@ -111,12 +111,12 @@ FAILURES: dict[str, tuple[str, int, list[Any], str, int, str]] = {
     "key": (CLAUDE, 401, [refused(f"bad {KEYS['AZURE_AI_API_KEY']}")], "", 1,
             "azure_ai refused the key (401): bad ***: check api_key_env under [providers.azure_ai]"),
     "model": (CLAUDE, 404, [refused("model: x")], "", 1, "does not know 'claude-sonnet-4-5' (404): model: x"),
-    "too long": (CLAUDE, 400, [refused(TOO_LONG)], "", 6, f"azure_ai cannot take a prompt of this length: {TOO_LONG}"),
-    "cut": (CLAUDE, 200, [*HALF, Cut], "half an \n", 1, "the connection to azure_ai broke off"),
+    "too long": (CLAUDE, 400, [refused(TOO_LONG)], "", 6, f"the prompt is too long for azure_ai: {TOO_LONG}"),
+    "cut": (CLAUDE, 200, [*HALF, Cut], "half an \n", 1, "the connection to azure_ai was lost"),
     "overloaded": (CLAUDE, 200, [*HALF, OVERLOADED], "half an \n", 1, "azure_ai failed: Overloaded"),
     "the token limit": (CLAUDE, 200, stream(said(0, "half an"), stop="max_tokens"), "half an\n", 5,
                         "cut by the token limit"),
-    "a body that cannot be read": (CLAUDE, 400, [b'{"error": {"mess', Cut], "", 1, "azure_ai refused (400)"),
+    "a body that cannot be read": (CLAUDE, 400, [b'{"error": {"mess', Cut], "", 1, "refused the request (400)"),
 }  # fmt: skip
 
 

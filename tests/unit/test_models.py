@@ -86,7 +86,7 @@ def test_a_name_that_cannot_be_asked_says_what_is_missing(
     [
         ("gemini-2.5-pro", "gemini", "no key for gemini"),  # whose bare name is Vertex AI's
         ("gpt-4.1", "openai", "no key for openai"), ("gpt-4.1", "lab", "unknown provider 'lab' in 'lab/gpt-4.1'"),
-        ("qwen3:8b", "ollama", "nothing answers at 127.0.0.1:9"), ("groq/m", "lab", "no key for groq"),
+        ("qwen3:8b", "ollama", "cannot connect to 127.0.0.1:9"), ("groq/m", "lab", "no key for groq"),
     ],
 )  # fmt: skip
 def test_a_bare_name_of_a_session_stays_with_the_sessions_provider(
@@ -407,4 +407,4 @@ def test_a_server_that_does_not_list_is_said(home: Home, model: ModelServer) -> 
     assert run.code == 0
     assert run.stdout.count("\n") == 1
     assert "lab: lab does not list its models" in run.stderr
-    assert "gone: nothing answers at 127.0.0.1:9" in run.stderr
+    assert "gone: cannot connect to 127.0.0.1:9" in run.stderr

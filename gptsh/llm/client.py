@@ -128,8 +128,8 @@ def _request_id_in(fields: Mapping[str, str]) -> str | None:
     return None
 
 
-class Budget(Protocol):
-    """Limits what requests cost: ``turn/budget.py``."""
+class CostLimit(Protocol):
+    """Limits what requests cost; ``turn/budget.py`` has one."""
 
     @property
     def remaining(self) -> float | None:
@@ -166,7 +166,7 @@ class Client:
     ) -> None:
         """``keys`` are those of another client: a command that prints one is not run again."""
         self.deadline: float | None = None
-        self.budget: Budget | None = None
+        self.budget: CostLimit | None = None
         self.usages: list[tuple[str, Usage]] = []  # of all answers so far, each with its model
         self._settings = settings
         self._environ = environ

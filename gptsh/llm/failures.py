@@ -34,12 +34,12 @@ _UNAUTHORIZED = 401
 _FORBIDDEN = 403  # the key, or the model, the country, the question
 _NOT_FOUND = 404  # the model or the path
 _REDIRECTS = range(300, 400)
-_LOADING = 503
+_SERVICE_UNAVAILABLE = 503
 _SERVER_ERROR = 500
-_RETRY = (408, 409, 429)  # and every 5xx
+_TEMPORARY = (408, 409, 429)  # and every 5xx
 # No credit, no access, or too many requests: of this provider alone.
-_UNAVAILABLE = (402, _FORBIDDEN, 408, 410, 429)
-_TOO_LONG = (400, 413, 422, 500)
+_ONLY_HERE = (402, _FORBIDDEN, 408, 410, 429)
+_MAY_BE_TOO_LONG = (400, 413, 422, 500)
 
 
 def refusal(
@@ -57,14 +57,14 @@ def refusal(
     reason = response.reason
     detail = response.detail
     provider = target.provider
-    if status in _TOO_LONG and means_too_long(detail):
+    if status in _MAY_BE_TOO_LONG and means_too_long(detail):
         return too_long(f"the prompt is too long for {provider}: {reason}", reason, detail)
     if is_filtered(detail):
         what = f"{provider}'s filter refused the question {response.said}"
         return Filtered(what, detail=detail)
 
     err: ModelError
-    if status == _LOADING and means("loading", reason):
+    if status == _SERVICE_UNAVAILABLE and means("loading", reason):
         err = LoadingModel(f"{provider} is loading {target.model}", detail=detail)
     else:
         err = ModelError(*response.problem_and_advice(), detail=detail)
@@ -158,12 +158,12 @@ class _ErrorResponse:
             return False
         if is_spent(self.detail) and not self._has_failed:
             return False
-        return hint == "true" or self._has_failed or self._status in _RETRY
+        return hint == "true" or self._has_failed or self._status in _TEMPORARY
 
     def may_fall_back(self) -> bool:
         """Return whether another provider may answer."""
         is_missing_here = self._is_bad_key or self._is_retired or self._is_unknown
-        return is_missing_here or self._has_failed or self._status in _UNAVAILABLE
+        return is_missing_here or self._has_failed or self._status in _ONLY_HERE
 
 
 def _advice_on_key(target: Target) -> str:
@@ -186,17 +186,19 @@ _WIDTH = 400  # characters of an error line
 def without_secrets(err: GptshError, secrets: Collection[str]) -> GptshError:
     """Return the same error, with secrets masked wherever they are shown, shortened to one line."""
     text = mask(str(err), secrets)
-    if len(text) > _WIDTH:
+    if len(text) > _WIDTH:  # the advice is cut off, too
         err.args = (f"{text[: _WIDTH - 1]}…", "")
     else:
         err.args = (mask(err.problem, secrets), mask(err.advice, secrets))
     err.detail = mask(err.detail, secrets)
-    cause: BaseException | None = err
-    while cause is not None:  # --debug shows the causes
-        shown = repr(cause.__cause__)
-        if mask(shown, secrets) != shown:
-            cause.__cause__ = cause.__context__ = None
-        cause = cause.__cause__
+    # --debug shows the causes: the chain ends before one with a secret.
+    shown: BaseException | None = err
+    while shown is not None:
+        text = repr(shown.__cause__)
+        if mask(text, secrets) != text:
+            shown.__cause__ = None
+            shown.__context__ = None
+        shown = shown.__cause__
     return err
 
 
@@ -214,8 +216,8 @@ def no_connection(err: Exception, host: str, *, has_proxy: bool) -> GptshError:
             todo = "set SSL_CERT_FILE to your CA bundle"
         failure = ModelError(f"the TLS connection to {host} failed: {err}", todo)
     elif has_proxy:
-        refusal = re.search("Tunnel connection failed: (.*)", str(err))
-        what = f"refused: {refusal[1]}" if refusal else "cannot be reached"
+        tunnel_error = re.search("Tunnel connection failed: (.*)", str(err))
+        what = f"refused: {tunnel_error[1]}" if tunnel_error else "cannot be reached"
         failure = ModelError(f"the proxy for {host} {what}", "check HTTPS_PROXY and NO_PROXY")
     elif isinstance(err, (OSError, UnicodeError)) and _is_vendors(host):
         verb = "resolve" if isinstance(err, socket.gaierror) else "connect to"
@@ -234,4 +236,5 @@ def _is_vendors(host: str) -> bool:
     """Return whether a host, with its port, is a vendor's own."""
     bases = [vendor.base_url for name, vendor in VENDORS.items() if name not in LOCAL_VENDORS]
     bases += [endpoint["base_url"] for endpoint in compatible_endpoints().values()]
-    return any(base.partition("://")[2].partition("/")[0] == host for base in bases)
+    hosts = [base.partition("://")[2].partition("/")[0] for base in bases]
+    return host in hosts

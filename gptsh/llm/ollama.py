@@ -43,16 +43,23 @@ def _json_lines(chunks: Iterator[bytes]) -> Iterator[JsonObject]:
 
     Raises ModelError if one is not, or if the first is not an answer.
     """
-    texts = filter(bytes.strip, lines(chunks))
-    for number, line in enumerate(texts):
+    is_first = True
+    damage: ModelError | None = None  # of the last line, which may be cut off
+    for line in lines(chunks):
+        if not line.strip():
+            continue
+        if damage:
+            raise damage
         try:
             payload = load(line)
-        except ModelError:
-            if number and next(texts, None) is None:  # the last line may be cut off
-                return
-            raise
-        if number == 0 and not payload.keys() & {"message", "done", "error"}:
+        except ModelError as err:
+            if is_first:
+                raise
+            damage = err
+            continue
+        if is_first and not payload.keys() & {"message", "done", "error"}:
             raise not_an_answer("an answer of Ollama", payload)
+        is_first = False
         yield payload
 
 
@@ -72,8 +79,8 @@ class Reader(stream.Reader):
         answer.add_text(as_str(message.get("content")))
         for call in as_dicts(message.get("tool_calls")):
             function = as_dict(call.get("function"))
-            arguments = function.get("arguments")
-            answer.add_call(make_call(call.get("id"), function.get("name"), arguments))
+            name = function.get("name")
+            answer.add_call(make_call(call.get("id"), name, function.get("arguments")))
         if line.get("error"):
             raise reported_error(line["error"], line)
         if line.get("done") is not True:
@@ -82,7 +89,9 @@ class Reader(stream.Reader):
         answer.usage = usage_from(counts) if counts else None
         # Older servers end a complete answer with ``done`` only.
         reason = as_str(line.get("done_reason")) or "stop"
-        answer.finish("tool_calls" if answer.calls and reason == "stop" else reason)
+        if reason == "stop" and answer.calls:
+            reason = "tool_calls"
+        answer.finish(reason)
         return True
 
 
@@ -143,7 +152,8 @@ def body(request: Request, target: Target) -> JsonObject:
         payload["think"] = bool(payload["think"])
     if request.schema is not None:
         payload["format"] = request.schema
-    if options := _options(params):
+    options = _options(params)
+    if options:
         payload["options"] = options
     if request.tools:
         tools = [{"type": "function", "function": tool._asdict()} for tool in request.tools]
@@ -173,25 +183,25 @@ def _messages(request: Request, target: Target) -> Iterator[JsonObject]:
     last_start = starts[-1] if starts else 0
     names = called_functions(request.messages)
     for index, message in enumerate(request.messages):
-        parts, images = _parts_and_images(message, target)
-        more: JsonObject = {"images": images}
+        texts, images = _texts_and_images(message, target)
+        as_text = text_of if message["role"] == "user" else one_text
+        content = as_text({**message, "content": texts})
+        optional: JsonObject = {"images": images}
         if index > last_start and target.gave(message):
-            more[THINKING] = as_dict(message.get("replay")).get(THINKING)
-        more["tool_calls"] = [_call(call) for call in message.get("tool_calls") or ()]
+            optional[THINKING] = as_dict(message.get("replay")).get(THINKING)
+        optional["tool_calls"] = [_call(call) for call in message.get("tool_calls") or ()]
         if message["role"] == "tool":
             call_id = message.get("tool_call_id", "")
-            more["tool_name"] = message.get("name") or names.get(call_id)
-            more["tool_call_id"] = call_id
-        as_text = text_of if message["role"] == "user" else one_text
-        content = as_text({**message, "content": parts})
-        fields = {key: value for key, value in more.items() if value}
+            optional["tool_name"] = message.get("name") or names.get(call_id)
+            optional["tool_call_id"] = call_id
+        fields = {key: value for key, value in optional.items() if value}
         yield {"role": message["role"], "content": content, **fields}
 
 
-def _parts_and_images(message: Message, target: Target) -> tuple[list[Part], list[str | None]]:
-    """Return the texts of a message, also those in place of what is not sent.
+def _texts_and_images(message: Message, target: Target) -> tuple[list[Part], list[str | None]]:
+    """Return the texts of a message, and its images in base64.
 
-    The images in base64.
+    What is not sent is replaced by a text.
     """
     texts: list[Part] = []
     images: list[str | None] = []

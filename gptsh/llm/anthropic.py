@@ -65,7 +65,9 @@ def mark_payload(payload: JsonObject, target: Target) -> None:
             break
     questions = [message for message in messages if message["role"] == "user"]
     starts = [message for message in questions if not _has_only_results(message)]
-    for message in (*questions[-2:], *starts[-2:-1]):
+    ends = questions[-2:]
+    ends += starts[-2:-1]
+    for message in ends:
         message["content"] = _with_mark(message["content"], target)
 
 
@@ -73,18 +75,24 @@ def mark_chat(messages: list[JsonObject], target: Target, *, has_tools: bool) ->
     """Mark the system prompt and the last two questions of chat completions, in place."""
     if not _is_worth_it(messages, has_tools=has_tools):
         return
-    system = [message for message in messages[:1] if message["role"] == "system"]
+    ends = [message for message in messages[:1] if message["role"] == "system"]
     questions = [message for message in messages if message["role"] == "user"]
-    for message in (*system, *questions[-2:]):
-        content = message["content"]
-        if isinstance(content, str):
-            content = [{"type": "text", "text": content}]
-        # Only a text can have a mark, so media after the last text are not cached.
-        for index in reversed(range(len(content))):
-            if content[index].get("type") == "text" and content[index].get("text"):
-                end = _with_mark(content[: index + 1], target)
-                message["content"] = [*end, *content[index + 1 :]]
-                break
+    ends += questions[-2:]
+    for message in ends:
+        _mark_last_text(message, target)
+
+
+def _mark_last_text(message: JsonObject, target: Target) -> None:
+    """Mark the last text of a message. Media behind it are not cached: they can have no mark."""
+    content = message["content"]
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    for index in reversed(range(len(content))):
+        part = content[index]
+        if part.get("type") == "text" and part.get("text"):
+            marked = _with_mark(content[: index + 1], target)
+            message["content"] = marked + content[index + 1 :]
+            return
 
 
 def _is_worth_it(messages: list[Part], *, has_tools: bool) -> bool:
@@ -185,7 +193,7 @@ def drop_unbound(head: JsonObject, messages: list[Part], prefixes: dict[int, str
 
 
 def prefix(payload: JsonObject) -> str:
-    """A digest of a request without cache marks, to which the thinking in its answer is bound."""
+    """Return a digest of a request without marks, to which the thinking in its answer is bound."""
     digest = _head_digest(payload)
     for message in payload["messages"]:
         _add_message(digest, message)
@@ -308,10 +316,9 @@ def body(request: Request, target: Target) -> JsonObject:
 
 
 def _plain(blocks: list[Part]) -> str | list[Part]:
-    """One text as a string, because small servers require it; else the blocks."""
-    match blocks:
-        case [{"type": _, "text": str(text), **others}] if not others:
-            return text
+    """Return one text as a string, because small servers require it; else the blocks."""
+    if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
+        return str(blocks[0]["text"])
     return blocks
 
 
@@ -356,11 +363,10 @@ def _tools(
     target: Target,
     messages: list[Part],
 ) -> JsonObject:
-    """Return the tools of a request.
+    """Return the tools of a request, in the fields of its body.
 
-    Without any, those called earlier are defined, but are forbidden.
-
-    The API refuses calls of undefined tools in the messages.
+    Without any, those that were called earlier are defined, but forbidden: the API refuses calls of
+    undefined tools in the messages.
     """
     tools, offered = take_tools(params, request, target)
     for tool in offered:
@@ -383,10 +389,10 @@ def _tools(
     return {"tools": [*called.values()], "tool_choice": {"type": "none"}}
 
 
-def _close_objects(schema: object, *, is_map: bool = False) -> object:
+def _close_objects(schema: object) -> object:
     """Return the schema, with ``additionalProperties: false`` in objects that do not set it.
 
-    The API refuses open ones. ``is_map``: its keys are names of schemas, not keywords.
+    The API refuses open ones.
     """
     if isinstance(schema, list):
         return [_close_objects(item) for item in schema]
@@ -394,10 +400,12 @@ def _close_objects(schema: object, *, is_map: bool = False) -> object:
         return schema
     result: JsonObject = {}
     for key, value in schema.items():
-        if key in _VALUE_KEYWORDS and not is_map:
+        if key in _VALUE_KEYWORDS:
             result[key] = value
+        elif key in _MAP_KEYWORDS and isinstance(value, dict):
+            result[key] = {name: _close_objects(inner) for name, inner in value.items()}
         else:
-            result[key] = _close_objects(value, is_map=key in _MAP_KEYWORDS and not is_map)
+            result[key] = _close_objects(value)
     if result.get("type") == "object":
         return {"additionalProperties": False, **result}
     return result
@@ -423,7 +431,7 @@ def _conversation(
     conversation: Sequence[Message],
     target: Target,
 ) -> tuple[list[Part], dict[int, str]]:
-    """The messages in the API's form, and the saved prefixes by the indexes of these messages."""
+    """Return the messages in the API's form, and the saved prefixes by the indexes of these."""
     messages: list[Part] = []
     prefixes: dict[int, str] = {}
     first_thinking = reasoning_from(conversation)
@@ -435,7 +443,8 @@ def _conversation(
             continue
         count = len(messages)
         add_turn(messages, role, {"content": blocks}, no_question=_text(NO_QUESTION)[0])
-        if len(messages) > count and "prefix" in message:
+        is_joined = len(messages) == count
+        if "prefix" in message and not is_joined:
             prefixes[len(messages) - 1] = message["prefix"]
     for turn in messages:
         blocks = turn["content"]
@@ -451,10 +460,7 @@ def _conversation(
 
 
 def _blocks(message: Message, target: Target, *, thinks: bool) -> list[Part]:
-    """Return a message as blocks.
-
-    None for the system prompt, which is sent outside the messages.
-    """
+    """Return a message as blocks; none for the system prompt, which is not among the messages."""
     match message["role"]:
         case "system":
             return []
@@ -483,10 +489,7 @@ def _text(text: str) -> list[Part]:
 
 
 def _blocks_of_part(part: Part) -> list[Part]:
-    """Return a part of a question or a tool result as blocks.
-
-    A placeholder if the API refuses it.
-    """
+    """Return a part of a question or a tool result as blocks: a text if the API refuses it."""
     if is_text(part):
         return _text(part["text"])
     media = media_of(part)
@@ -496,7 +499,8 @@ def _blocks_of_part(part: Part) -> list[Part]:
     if media.kind == "image":
         return [{"type": "image", "source": source}]
     block: Part = {"type": "document", "source": source}
-    if title := name_of(part):
+    title = name_of(part)
+    if title:
         block["title"] = title
     context = part.get("context")
     if context and isinstance(context, str):
@@ -512,9 +516,8 @@ def _source(media: Media) -> Part | None:
     if media_types is None:
         return None
     if media.url is not None:
-        if media.url.startswith("https://"):
-            return {"type": "url", "url": media.url}
-        return None
+        is_accepted = media.url.startswith("https://")
+        return {"type": "url", "url": media.url} if is_accepted else None
     if media.media_type not in media_types:
         return None
     return {"type": "base64", "media_type": media.media_type, "data": media.data}
@@ -561,7 +564,7 @@ def _saved_blocks(message: Message) -> list[Part]:
 
 
 def _made_blocks(message: Message, *, is_own: bool) -> list[Part]:
-    """Blocks made from the parts of an answer of any model."""
+    """Return blocks made from the parts of an answer of any model."""
     blocks: list[Part] = []
     for kind, block in blocks_of(message):
         if kind == "tool_call":

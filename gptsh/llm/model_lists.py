@@ -132,7 +132,7 @@ class ModelLists:
     # ---- --list-models
 
     def rows(self, wanted: str, note: Callable[[str], None]) -> Iterator[ModelRow]:
-        """Yield the models with ``wanted`` in their names that can be asked, the built-in one first.
+        """Yield the usable models with ``wanted`` in their names, the built-in one first.
 
         If ``wanted`` begins with a provider and a slash, no other provider is asked, and no other's
         key is needed. ``note`` receives a line about each server that does not list its models.

@@ -127,9 +127,9 @@ def can_think_between_tools(name: str) -> bool:
 #
 # The names and places of generation parameters in each API.
 #
-# Each ``_name_for_…`` turns the parameters of chat completions into those of its API, in place, and
-# returns what it leaves out: names, or a few words. A parameter that the user has already given in
-# the API's own form wins.
+# Each ``_name_for_…`` turns the parameters of chat completions into those of its API, in place,
+# and returns what it leaves out: names, or a few words. A parameter that the user has given in the
+# API's own form is kept.
 
 
 def _remove(fields: JsonObject, names: Iterable[str]) -> list[str]:

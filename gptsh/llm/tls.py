@@ -46,11 +46,12 @@ def preload(environ: Mapping[str, str]) -> None:
     if not file and _is_hashed(folder or ssl.get_default_verify_paths().capath):
         return
 
-    def read() -> None:
-        with contextlib.suppress(ConfigError):
-            trust(environ)
+    threading.Thread(target=_read_in_advance, args=(environ,), daemon=True).start()
 
-    threading.Thread(target=read, daemon=True).start()
+
+def _read_in_advance(environ: Mapping[str, str]) -> None:
+    with contextlib.suppress(ConfigError):
+        trust(environ)
 
 
 def trust(environ: Mapping[str, str]) -> Trust:
@@ -116,22 +117,31 @@ def host_and_port(parts: SplitResult) -> tuple[str, int]:
 
 
 def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
-    """Return the proxy that the environment names for a URL. Raises ValueError.
+    """Return the proxy that the environment names for a URL, in lower case first, as curl does.
 
-    Lower case wins, as in curl.
+    Raises ValueError if the URL is not valid.
     """
     scheme = url.partition(":")[0].lower()
-    names = (f"{scheme}_proxy", f"{scheme}_proxy".upper(), "all_proxy", "ALL_PROXY")
-    proxies = [environ[name] for name in names if environ.get(name)]
-    if not proxies:
+    name = f"{scheme}_proxy"
+    proxy = _first_set(environ, name, name.upper(), "all_proxy", "ALL_PROXY")
+    if not proxy:
         return None
-    proxy = proxies[0]
     host, port = host_and_port(urlsplit(url))
-    exclusions = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
-    entries = f"{_NO_PROXY},{exclusions}".replace(",", " ").split()
-    if any(_excludes(entry, host.rstrip("."), port) for entry in entries):
-        return None
+    host = host.rstrip(".")
+    exclusions = _first_set(environ, "no_proxy", "NO_PROXY")
+    for entry in f"{_NO_PROXY},{exclusions}".replace(",", " ").split():
+        if _excludes(entry, host, port):
+            return None
     return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _first_set(environ: Mapping[str, str], *names: str) -> str:
+    """Return the value of the first of these variables that is set and not empty, else ""."""
+    for name in names:
+        value = environ.get(name)
+        if value:
+            return value
+    return ""
 
 
 def _excludes(entry: str, host: str, port: int) -> bool:
@@ -142,9 +152,10 @@ def _excludes(entry: str, host: str, port: int) -> bool:
     if entry == "*":
         return True
     with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host) in ipaddress.ip_network(entry.strip("[]"), strict=False)
-    name = entry.lower().removesuffix(f":{port}").strip("[]").removeprefix("*").strip(".")
-    return bool(name) and (host == name or host.endswith(f".{name}"))
+        network = ipaddress.ip_network(entry.strip("[]"), strict=False)
+        return ipaddress.ip_address(host) in network
+    domain = entry.lower().removesuffix(f":{port}").strip("[]").removeprefix("*").strip(".")
+    return bool(domain) and (host == domain or host.endswith(f".{domain}"))
 
 
 def proxy_headers(proxy: SplitResult) -> dict[str, str]:
@@ -157,11 +168,13 @@ def proxy_secrets(environ: Mapping[str, str]) -> set[str]:
     """Return the users and passwords in the proxies' URLs, even in a URL that cannot be parsed."""
     secrets: set[str] = set()
     for name, value in environ.items():
-        if name.lower().endswith("_proxy") and "@" in value:
-            login = value.partition("://")[2].rpartition("@")[0]
-            secrets.update(re.split("[:/?#@]", login))
-            secrets.update(unquote(login).split(":"))
-            secrets |= {unquote(login), login.partition(":")[2], _basic(login)}
+        if not name.lower().endswith("_proxy") or "@" not in value:
+            continue
+        login = value.partition("://")[2].rpartition("@")[0]
+        plain = unquote(login)
+        secrets.update(re.split("[:/?#@]", login))
+        secrets.update(plain.split(":"))
+        secrets |= {plain, login.partition(":")[2], _basic(login)}
     return secrets
 
 

@@ -79,8 +79,9 @@ def echo_events(request: Request, answer: Answer) -> Iterator[Event]:
             parts = parts_of(message)
     texts = [labelled_text(part) if "text" in part else part_label(part) for part in parts]
     words = ["You said: ", *re.findall(r"\S+\s*|\s+", "\n\n".join(texts))]
-    for word in words if request.stream else ["".join(words)]:
-        answer.add_text(word)
+    pieces = words if request.stream else ["".join(words)]
+    for piece in pieces:
+        answer.add_text(piece)
         yield from answer.new_events()
     prompt = sum(len(text_of(message).split()) for message in request.messages)
     answer.usage = usage_from({"prompt_tokens": prompt, "completion_tokens": len(words) + 1})
@@ -115,7 +116,8 @@ def _limit_in(body: Mapping[str, object]) -> int | None:
             return None
     for fields in (body, config, as_dict(body.get("options"))):
         for name in _LIMITS:
-            if limit := token_count(fields.get(name)):
+            limit = token_count(fields.get(name))
+            if limit:
                 return limit
     return None
 

@@ -243,7 +243,8 @@ def _run_call(call: JsonObject, target: Target) -> Iterator[JsonObject]:
         request_id = None
         for name in _REQUEST_IDS:
             request_id = request_id or fields.get(name)
-        for chunk in response if call["stream"] else [response]:
+        chunks = response if call["stream"] else [response]
+        for chunk in chunks:
             plain = _plain(chunk, response, target)
             yield {"request_id": request_id and str(request_id), **plain}
     except Exception as err:  # noqa: BLE001 - the libraries of a hundred providers raise their own

@@ -73,10 +73,13 @@ def printed_key(command: str, provider: str) -> Secret:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
             raise
-    key = printed.decode("utf-8", "replace").partition("\n")[0].strip()
-    if process.returncode or not key:
-        why = f"exited with {process.returncode}" if process.returncode else "printed no key"
-        raise ConfigError(f"api_key_command of {provider} {why}", _BY_HAND)
+    if process.returncode:
+        problem = f"api_key_command of {provider} exited with {process.returncode}"
+        raise ConfigError(problem, _BY_HAND)
+    first_line = printed.decode("utf-8", "replace").partition("\n")[0]
+    key = first_line.strip()
+    if not key:
+        raise ConfigError(f"api_key_command of {provider} printed no key", _BY_HAND)
     return Secret(key)
 
 
@@ -147,7 +150,8 @@ def headers(account: Account, *, mask_values: bool = False) -> dict[str, str]:
     is_direct = vendor.api in DIRECT
     result = {}
     if is_direct:
-        result = {"content-type": "application/json", "user-agent": f"gptsh/{__version__}"}
+        result["content-type"] = "application/json"
+        result["user-agent"] = f"gptsh/{__version__}"
     result |= vendor.fixed_headers
     for name, value in account.headers.items():
         result[name.lower()] = MASK if mask_values else value
@@ -156,7 +160,8 @@ def headers(account: Account, *, mask_values: bool = False) -> dict[str, str]:
         key = MASK
     if key and is_direct:
         is_bearer = account.key_variable in vendor.bearer_variables
-        for name, form in (BEARER if is_bearer else vendor.key_headers).items():
+        key_headers = BEARER if is_bearer else vendor.key_headers
+        for name, form in key_headers.items():
             result[name] = form.format(api_key=key)
     return result
 
@@ -343,7 +348,7 @@ class Servers:
         account: Account,
         params: Mapping[str, object] = MappingProxyType({}),
     ) -> frozenset[str]:
-        """Secrets that a server, a proxy or litellm may repeat in an error."""
+        """Return the secrets that a server, a proxy or litellm may repeat in an error."""
         from gptsh.llm.tls import proxy_secrets
 
         address = account.base_url.partition("://")[2]

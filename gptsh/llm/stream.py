@@ -119,7 +119,7 @@ def take_tools(
     request: Request,
     target: Target,
 ) -> tuple[list[Part], list[Tool]]:
-    """The tools of a request in the API's form, and those that are still to be declared in it.
+    """Return the tools of a request in the API's form, and those still to be declared in it.
 
     The first are the user's own, removed from ``params``, and the provider's web search.
     """
@@ -153,7 +153,7 @@ def without_empty(fields: JsonObject) -> JsonObject:
 
 
 def openai_function(tool: Tool, key: str = "parameters") -> JsonObject:
-    """A tool as OpenAI and Google want it, with ``properties`` in its schema, under this key."""
+    """Return a tool as OpenAI and Google want it: its schema has ``properties``, under ``key``."""
     schema = {**tool.parameters, "properties": tool.parameters.get("properties") or {}}
     return {"name": tool.name, "description": tool.description, key: schema}
 
@@ -208,8 +208,9 @@ def own_blocks(
     key: str,
     frame_of: Callable[[Part], Frame | None],
 ) -> list[tuple[Part, Block | None]]:
-    """The saved blocks of a complete answer of this model, each with what the message holds of it.
+    """Return the saved blocks of a complete answer of this model, each with its content.
 
+    That is the text or the call which the message holds; None for a block that is complete.
     ``frame_of`` returns what a saved block lacks. The list is empty if no blocks were saved under
     ``key`` of ``replay``, or if the message has other texts or calls than they: then it was joined
     with another answer, or imported.
@@ -226,7 +227,8 @@ def own_blocks(
     contents = {"text": iter(parts), "tool_call": iter(calls)}
     blocks: list[tuple[Part, Block | None]] = []
     for block, frame in zip(saved, frames, strict=True):
-        blocks.append((block, (frame, next(contents[frame])) if frame else None))
+        content = (frame, next(contents[frame])) if frame else None
+        blocks.append((block, content))
     return blocks
 
 
@@ -287,16 +289,17 @@ def reported_error(error: object, payload: JsonObject) -> GptshError:
 
     reason = message_in(error)
     detail = json.dumps(payload)
+    words = json.dumps(error)
     what = f"the provider reported: {reason or 'an error'}"
-    if means_too_long(json.dumps(error)):
+    if means_too_long(words):
         return too_long(what, reason, detail)
-    if is_filtered(json.dumps(error)):
+    if is_filtered(words):
         what = f"the provider's filter refused the question: {reason or 'an error'}"
         return Filtered(what, detail=detail)
     failure = ModelError(what, detail=detail)
     fields = as_dict(error)
     codes = [str(fields.get(key)).lower() for key in ("code", "status", "type")]
-    failure.may_fall_back = any(map(_TEMPORARY.fullmatch, codes))
+    failure.may_fall_back = any(_TEMPORARY.fullmatch(code) for code in codes)
     failure.can_retry = failure.may_fall_back and not is_spent(detail)
     failure.retry_after = retry_after({}, detail)
     return failure
@@ -441,11 +444,12 @@ def sse_objects(
     Some servers ignore whether streaming was requested: the beginning of the body shows what it is.
     ``as_stream`` splits a body that is one object into those that a stream would have sent.
     """
-    read = beginning = b""
-    while len(beginning) < _SNIFFED and (chunk := next(chunks, b"")):
+    read = b""
+    beginning = b""
+    for chunk in chunks:
         read += chunk
         beginning = read.lstrip(_BOM + b" \r\n")
-        if beginning.startswith((b":", b"{")):
+        if len(beginning) >= _SNIFFED or beginning.startswith((b":", b"{")):
             break
     chunks = chain([read], chunks)
     is_json = beginning.startswith((b"{", b"["))

@@ -260,14 +260,16 @@ class _CallPieces:
 
         A complete call is always a new one.
         """
-        call = self._find(piece)
+        index = piece.get("index")
+        if not isinstance(index, int):
+            index = None
+        call_id = as_str(piece.get("id"))
+        call = self._find(index, call_id, piece)
         if call is None or is_complete or call.is_followed_by(piece):
             call = _GrowingCall()
             self.calls.append(call)
         call.add(piece)
 
-        index = _index_of(piece)
-        call_id = as_str(piece.get("id"))
         self._last = call
         if index is not None:
             self._at_index[index] = call
@@ -276,27 +278,16 @@ class _CallPieces:
         if index is not None and call_id:
             self._at_index_with_id[index, call_id] = call
 
-    def _find(self, piece: JsonObject) -> "_GrowingCall | None":
+    def _find(self, index: int | None, call_id: str, piece: JsonObject) -> "_GrowingCall | None":
         """Return the call that a piece belongs to, unless it begins another; None: a new one."""
-        index = _index_of(piece)
-        call_id = as_str(piece.get("id"))
         if index is None:
             # Some servers send no indexes, and the id with the first piece only.
             return self._with_id.get(call_id, self._last)
         # Some servers give each call the same index.
         call = self._at_index_with_id.get((index, call_id), self._at_index.get(index))
-        if call is None and not call_id and not _name_in(piece):
+        if call is None and not call_id and not as_dict(piece.get("function")).get("name"):
             return self._last  # only arguments, which cannot begin a call
         return call
-
-
-def _index_of(piece: JsonObject) -> int | None:
-    index = piece.get("index")
-    return index if isinstance(index, int) else None
-
-
-def _name_in(piece: JsonObject) -> object:
-    return as_dict(piece.get("function")).get("name")
 
 
 class _GrowingCall:

@@ -16,7 +16,7 @@ from gptsh.llm.wordings import (
     is_spent,
     means,
     means_too_long,
-    message_in_body,
+    message_in,
     own_words,
     prompt_size_in,
     retry_after,
@@ -102,8 +102,8 @@ class _ErrorResponse:
         body: bytes,
         target: Target,
     ) -> None:
-        self.reason = message_in_body(body)
         self.detail = body.decode("utf-8", "replace")
+        self.reason = message_in(self.detail)
         self.said = f"({status}): {self.reason}" if self.reason else f"({status})"
         self._url = url
         self._status = status

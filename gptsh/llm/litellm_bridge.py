@@ -22,7 +22,7 @@ from gptsh.llm.failures import refusal, too_long
 from gptsh.llm.http import Incoming
 from gptsh.llm.servers import headers
 from gptsh.llm.stream import encode, make_body
-from gptsh.llm.wordings import means_too_long, message_in_body
+from gptsh.llm.wordings import means_too_long, message_in
 from gptsh.messages import Event, Request
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _message(error: BaseException) -> str:
     text = str(error)
     while (shorter := re.sub(_NOISE, "", text.strip())) != text:
         text = shorter
-    return message_in_body(text.encode("utf-8", "replace"))
+    return message_in(text)
 
 
 def _cause(error: BaseException | None, class_name: str) -> BaseException | None:

@@ -34,13 +34,8 @@ _INPUT = r"""["']input\\*["']\s*:"""
 _ESCAPED = r"\\{1,8}u([0-9a-fA-F]{4})"  # a JSON escape, maybe nested in JSON strings
 
 
-def message_in_body(body: bytes) -> str:
-    """Return the provider's message in an error body, else the whole text."""
-    return message_in(body.decode("utf-8", "replace"))
-
-
 def message_in(payload: object, depth: int = 8) -> str:
-    """Return the first string where providers put their message; empty if there is none.
+    """Return the first string where providers put their message, else a text as a whole.
 
     As in ``{"error": {"message": "…"}}``, bare, or in a list; in JSON or events within a text,
     and in the title of a page. ``depth`` limits how deep it is searched.

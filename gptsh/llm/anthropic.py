@@ -442,7 +442,7 @@ def _conversation(
         if not blocks:
             continue
         count = len(messages)
-        add_turn(messages, role, {"content": blocks}, no_question=_text(NO_QUESTION)[0])
+        add_turn(messages, role, "content", blocks, no_question=_text(NO_QUESTION)[0])
         is_joined = len(messages) == count
         if "prefix" in message and not is_joined:
             prefixes[len(messages) - 1] = message["prefix"]

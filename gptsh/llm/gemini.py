@@ -230,7 +230,7 @@ def _contents(conversation: Sequence[Message], target: Target) -> list[Part]:
         role = "model" if message["role"] == "assistant" else "user"
         parts = _parts(message, target, names)
         if parts:
-            add_turn(contents, role, {"parts": parts}, no_question={"text": NO_QUESTION})
+            add_turn(contents, role, "parts", parts, no_question={"text": NO_QUESTION})
     return contents
 
 

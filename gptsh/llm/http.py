@@ -290,21 +290,9 @@ class Response:
 
         Raises ModelError or TimedOut.
         """
-        connection = opened.take() if opened else None
-        response = None
+        connection = None
         try:
-            if connection:
-                sent_at = time.monotonic()
-                try:
-                    response = self._send(connection)
-                except (ConnectionError, ssl.SSLError):
-                    if time.monotonic() - sent_at > _STALE:  # the server may have read the request
-                        raise
-                    connection.close()  # the server has closed it meanwhile
-            if response is None:
-                connection = connect(self._request.endpoint)
-                response = self._send(connection)
-
+            connection, response = self._begin(opened)
             yield response
             while chunk := response.read1(_CHUNK_SIZE):
                 yield chunk
@@ -325,8 +313,25 @@ class Response:
             if connection:
                 connection.close()
 
+    def _begin(self, opened: OpenConnection | None) -> tuple[HTTPConnection, HTTPResponse]:
+        """Send the request on an open connection, or else on a new one.
+
+        Raises as ``_send`` and ``connect``.
+        """
+        connection = opened.take() if opened else None
+        if connection:
+            sent_at = time.monotonic()
+            try:
+                return connection, self._send(connection)
+            except (ConnectionError, ssl.SSLError):
+                if time.monotonic() - sent_at > _STALE:  # the server may have read the request
+                    raise
+        # There was none, or the server has closed it meanwhile.
+        connection = connect(self._request.endpoint)
+        return connection, self._send(connection)
+
     def _send(self, connection: HTTPConnection) -> HTTPResponse:
-        """Send the request; return the head of the response.
+        """Send the request; return the head of the response. A failure closes the connection.
 
         Raises HTTPException, OSError and ValueError.
         """
@@ -343,10 +348,14 @@ class Response:
         method = "GET" if request.body is None else "POST"
         self._sock = connection.sock
         self._sock.settimeout(max(request.first_byte_timeout, request.idle_timeout) + _GRACE)
-        # A server that refuses a large request may answer and close before it has read all of it.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            connection.request(method, path, request.body, headers)
-        return connection.getresponse()
+        try:
+            # A server that refuses a large request may answer and close before it has read it all.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(method, path, request.body, headers)
+            return connection.getresponse()
+        except BaseException:
+            connection.close()
+            raise
 
     def chunks(self) -> Iterator[bytes]:
         """Return the pieces of the body as they arrive, decompressed.

@@ -170,13 +170,18 @@ def called_functions(messages: Iterable[Message]) -> dict[str, str]:
 NO_QUESTION = "(no question)"
 
 
-def add_turn(turns: list[Part], role: str, turn: JsonObject, no_question: Part) -> None:
-    """Add a turn of one role, or join it to the last one if that is of the same role.
+def add_turn(
+    turns: list[JsonObject],
+    role: str,
+    key: str,
+    parts: list[Part],
+    *,
+    no_question: Part,
+) -> None:
+    """Add a turn of one role with its parts under ``key``, or join it to the last of that role.
 
-    The ``turn`` has a list of parts under one key. ``no_question`` is the part before an answer
-    that is the first: it must follow a question.
+    ``no_question`` is the part before an answer that is the first: it must follow a question.
     """
-    [(key, parts)] = turn.items()
     if role != "user" and not turns:
         turns.append({"role": "user", key: [no_question]})
     if turns and turns[-1]["role"] == role:

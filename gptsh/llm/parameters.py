@@ -357,7 +357,7 @@ def _google_tools(fields: JsonObject) -> JsonObject:
 
 
 def _calling_mode(choice: str | JsonObject) -> JsonObject:
-    """OpenAI's ``tool_choice`` in Google's form."""
+    """Return OpenAI's ``tool_choice`` in Google's form."""
     if isinstance(choice, str):
         return {"mode": _CALLING_MODES.get(choice, choice.upper())}
     return {"mode": "ANY", "allowedFunctionNames": [_flatten(choice).get("name")]}
@@ -426,7 +426,7 @@ def _is_blank(value: object) -> bool:
 
 
 def _refused_by_claude(fields: JsonObject, target: Target) -> list[str]:
-    """The parameters that Anthropic's API does not know, or refuses with thinking or this model."""
+    """Return the parameters that Anthropic's API refuses: always, with thinking, or for a model."""
     refused = [*_UNKNOWN_TO_CLAUDE]
     if as_dict(fields.get("thinking")).get("type") in ("enabled", "adaptive"):
         refused += _REFUSED_WITH_THINKING

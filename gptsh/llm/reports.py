@@ -212,7 +212,7 @@ class ServerReports:
         return as_dict(self.cache.entry(target).get("shown"))
 
     def with_window(self, request: Request, target: Target) -> Request:
-        """The request with the window that the user has chosen, else with one that is large enough.
+        """Return the request with the window that the user has chosen, else with a large enough one.
 
         If the prompt is small, the server may choose. Ollama loads the model again for a larger
         window than the loaded one, so that a loaded window is kept if it is large enough.

@@ -1,7 +1,6 @@
 """Ask a model: choose its API, send the request, retry, leave out what was refused."""
 
 import contextlib
-import re
 import time
 from collections.abc import Iterator, Mapping, Set
 from datetime import date
@@ -12,7 +11,6 @@ from gptsh.config.accounts import Target
 from gptsh.config.schema import mask
 from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer
-from gptsh.content.attachments import part_label
 from gptsh.errors import GptshError, ModelError, NoAnswer
 from gptsh.jsonio import JsonObject, as_dict, parse_json
 from gptsh.llm.servers import REASONING, Servers, headers, without_secret_parameters
@@ -23,13 +21,9 @@ from gptsh.messages import (
     Request,
     Retrying,
     Usage,
-    labelled_text,
-    parts_of,
-    text_of,
     token_count,
 )
 from gptsh.models.facts import exact_facts, split_model
-from gptsh.models.usage import usage_from
 from gptsh.models.vendors import DIRECT, ApiName
 
 if TYPE_CHECKING:
@@ -63,31 +57,6 @@ def api_of(target: Target) -> Api:
     from gptsh.llm import chat
 
     return chat
-
-
-# ---- echo
-
-
-def echo_events(request: Request, answer: Answer) -> Iterator[Event]:
-    """Write the answer of the built-in offline model and yield its events.
-
-    It is ``You said: `` and the last question, word by word. A word counts as a token.
-    """
-    parts: list[Part] = []
-    for message in request.messages:
-        if message["role"] == "user":
-            parts = parts_of(message)
-    texts = [labelled_text(part) if "text" in part else part_label(part) for part in parts]
-    words = ["You said: ", *re.findall(r"\S+\s*|\s+", "\n\n".join(texts))]
-    pieces = words if request.stream else ["".join(words)]
-    for piece in pieces:
-        answer.add_text(piece)
-        yield from answer.new_events()
-    prompt = sum(len(text_of(message).split()) for message in request.messages)
-    answer.usage = usage_from({"prompt_tokens": prompt, "completion_tokens": len(words) + 1})
-    answer.finish("stop")
-    answer.end_text()
-    yield from answer.new_events()
 
 
 # ---- client
@@ -378,6 +347,8 @@ class Client:
     def _send(self, request: Request, target: Target, answer: Answer) -> Iterator[Event]:
         """Send the request once and yield the events of its answer."""
         if target.api == "echo":
+            from gptsh.llm.echo import echo_events
+
             return echo_events(request, answer)
         if target.api == "litellm":
             answer.limit = _limit_in(request.params)

@@ -10,12 +10,14 @@ from gptsh.content.attachments import Media, media_of, name_of
 from gptsh.jsonio import JsonObject, as_dict, as_dicts
 from gptsh.llm import anthropic_answers
 from gptsh.llm.anthropic_answers import BLOCKS, PAUSED, THINKING_TYPES
-from gptsh.llm.stream import (
+from gptsh.llm.conversations import (
     NO_QUESTION,
-    Refusable,
     add_turn,
-    as_object,
     placeholder,
+)
+from gptsh.llm.stream import (
+    Refusable,
+    as_object,
     take_tools,
 )
 from gptsh.messages import (

@@ -11,20 +11,22 @@ from gptsh.content.passages import one_text
 from gptsh.content.shapes import move_tool_media
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_list, as_str
 from gptsh.llm import stream
-from gptsh.llm.stream import (
+from gptsh.llm.conversations import (
     NO_QUESTION,
     Frame,
-    Refusable,
     add_turn,
-    as_object,
     called_functions,
-    not_an_answer,
-    openai_function,
     own_blocks,
     placeholder,
+    texts_and_calls,
+)
+from gptsh.llm.stream import (
+    Refusable,
+    as_object,
+    not_an_answer,
+    openai_function,
     reported_error,
     take_tools,
-    texts_and_calls,
     without_empty,
 )
 from gptsh.messages import (

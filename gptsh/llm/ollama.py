@@ -8,10 +8,12 @@ from gptsh.content.passages import one_text
 from gptsh.errors import ModelError
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.llm import stream
+from gptsh.llm.conversations import (
+    called_functions,
+)
 from gptsh.llm.stream import (
     Refusable,
     as_object,
-    called_functions,
     lines,
     load,
     not_an_answer,

@@ -8,15 +8,17 @@ from gptsh.content.attachments import media_of, not_sent
 from gptsh.content.passages import one_text
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_list, as_str
 from gptsh.llm import stream
-from gptsh.llm.stream import (
+from gptsh.llm.conversations import (
     Frame,
+    own_blocks,
+    texts_and_calls,
+)
+from gptsh.llm.stream import (
     Refusable,
     not_an_answer,
     openai_function,
-    own_blocks,
     reported_error,
     take_tools,
-    texts_and_calls,
     without_empty,
 )
 from gptsh.messages import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gptsh.core.folders import ID
 from gptsh.errors import GptshError
 from gptsh.messages import token_count
-from gptsh.text import columns, one_line, quantity, short_number, truncate_end
+from gptsh.text import columns, format_usd, one_line, quantity, short_number, truncate_end
 
 if TYPE_CHECKING:
     from gptsh.chat.conversation import Conversation
@@ -48,7 +48,7 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[Part]:
         (4, truncate_end(one_line(chat.title), _TITLE_WIDTH)),
         (1, one_line(_without_folder(model))),
         (2, size),
-        (3, "" if cost is None else _in_dollars(cost)),
+        (3, "" if cost is None else format_usd(cost)),
         (0, f"+{quantity(files, 'file')}" if files else ""),
         (0, "" if chat.saves and not chat.is_unsaved else "not saved"),
         (5, "" if doc else "/help shows the commands"),
@@ -72,11 +72,6 @@ def _used_tokens(doc: "Document | None", *, estimates: bool) -> str:
 def _short(tokens: int) -> str:
     """Return a number of tokens in few characters, such as 372, 12.8k or 128k."""
     return short_number(tokens).replace(".0", "")
-
-
-def _in_dollars(cost: float) -> str:
-    """Return a cost with four decimals, such as ``$0.0123``; less than that is ``<$0.0001``."""
-    return "<$0.0001" if 0 < cost < 0.0001 else f"${cost:,.4f}"
 
 
 def _session_name(chat: "Conversation") -> str:

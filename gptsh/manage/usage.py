@@ -11,7 +11,7 @@ from gptsh.manage import lists
 from gptsh.manage.lists import Filters
 from gptsh.terminal import stdio
 from gptsh.terminal.stdio import BOLD, DIM, STRUCTURED, TerminalStyle, styled, terminal_style
-from gptsh.text import columns, one_line, pad, quantity, short_number, truncate_start
+from gptsh.text import columns, cost_digits, one_line, pad, quantity, short_number, truncate_start
 
 if TYPE_CHECKING:
     from gptsh.core.document_types import Days, Field
@@ -88,7 +88,7 @@ def _plain_cell(row: Row, field: "Field") -> str:
     if number is None:
         return "-"
     if field == "cost":
-        cost = f"{number:.6f}"
+        cost = f"{number:.6f}"  # for scripts, without the commas of ``cost_digits``
         return f"{cost}+" if row["unpriced"] else cost
     return str(number)
 
@@ -134,7 +134,7 @@ def _drawn(report: Report, width: int, style: TerminalStyle) -> Iterator[str]:
         yield "no answers"
         return
     fields = [field for field in FIELDS if width >= _MIN_WIDTH.get(field, 0)]
-    headings = [field.removesuffix("_tokens") for field in fields]
+    headings = [_heading(field) for field in fields]
     table = [["model", *headings]]
     for row in usage.rows(report):
         table.append(_cells(row, fields))
@@ -166,6 +166,11 @@ def _drawn(report: Report, width: int, style: TerminalStyle) -> Iterator[str]:
     yield from _remarks(report.total)
 
 
+def _heading(field: "Field") -> str:
+    """Return the heading of a field, which tells the unit of a cost."""
+    return "USD" if field == "cost" else field.removesuffix("_tokens")
+
+
 def _remarks(total: Row) -> Iterator[str]:
     """Yield what is below the table: how much caches saved, how many prices are unknown."""
     prompt = total["prompt"]
@@ -184,22 +189,25 @@ def _cells(row: Row, fields: "list[Field]") -> list[str]:
     for field in fields:
         number = row[field]
         if field == "cost":
-            cells.append(_usd(number, is_minimum=row["unpriced"] > 0))
+            cells.append(_cost_cell(number, is_minimum=row["unpriced"] > 0))
         else:
             cells.append("-" if number is None else short_number(number))
     return cells
 
 
-def _usd(cost: float | None, *, is_minimum: bool) -> str:
-    """Return a cost in dollars and cents.
+def _cost_cell(cost: float | None, *, is_minimum: bool) -> str:
+    """Return a cost with two decimals.
 
     It ends with ``+`` for a minimum, else with a blank, so that the digits align.
     """
     if cost is None:
         return "- "
-    if 0 < cost < 0.005 and not is_minimum:  # it would be shown as zero
-        return "<$0.01 "
-    return f"${cost:,.2f}{'+' if is_minimum else ' '}"
+    digits = cost_digits(cost, decimals=2)
+    if is_minimum:
+        return f"{digits}+"
+    if 0 < cost < 0.005:  # its digits are all zero
+        return "<0.01 "
+    return f"{digits} "
 
 
 def _bar(number: float, largest: float, width: int) -> str:

@@ -8,8 +8,9 @@ session returns with its next message. docs/api.md has the functions for scripts
 import os
 import random
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -262,7 +263,15 @@ def save_session(
                 note(warning)
         wait = None if fsync else locks.SHORT_LOCK_WAIT
         with locks.locked(folder.parent, wait, note=note):
-            path = _claim_path(doc, at)
+            path = _path_at(doc, at) if at else None
+            if path is None:
+                names = _names_in_store()  # once for all three: there may be many thousand
+                _sweep(names)
+                path = _path_of_same(doc, names)
+            if path is None:
+                _identify(doc, names)
+                path = folder / name_for(doc)
+
             stored = _read(path) if exists(path.name) else None
             refuse_newer(stored or doc, path.name)
             if stored and path.name == at and stored["created_at"] != doc["created_at"]:
@@ -335,31 +344,55 @@ def refuse_newer(doc: Document, filename: str) -> None:
         raise BadSession(f"{path_of(filename)} was written by a newer gptsh", advice)
 
 
-def _claim_path(doc: Document, at: str | None) -> Path:
-    """Return the path to write to, under the lock. A new document may get another id and time."""
-    if at and FILENAME.fullmatch(at):
-        if not exists(at):
-            raise SessionGone(f"session {doc['id']} was deleted meanwhile", _NOT_SAVED)
-        return path_of(at)
-    joined = folders.filename_of_name(at) if at else None
-    if joined:
-        doc["id"] = joined[ID]
-        return path_of(joined)
-    used_ids = set()
-    folder = sessions_folder()
-    for place in (folder, archive_folder(), folders.names_folder(), folder.parent):
-        names = folders.names_in(place)
-        files.sweep(place, names)
-        for name in filter(FILENAME.fullmatch, names):
-            used_ids.add(name[ID])
-            if name[ID] == doc["id"] and _is_of_time(path_of(name), doc["created_at"]):
-                return path_of(name)
+def _path_at(doc: Document, at: str) -> Path | None:
+    """Return the path of a file name, or of an ``@NAME`` that is in use.
+
+    Raises SessionGone if there is no file of that name any more.
+    """
+    if not FILENAME.fullmatch(at):
+        named = folders.filename_of_name(at)
+        return path_of(named) if named else None
+    if not exists(at):
+        raise SessionGone(f"session {doc['id']} was deleted meanwhile", _NOT_SAVED)
+    return path_of(at)
+
+
+_Names = dict[Path, list[str]]  # the names in each folder of the store
+
+
+def _names_in_store() -> _Names:
+    """Return the names in all folders that may have session files or temporary files."""
+    sessions = sessions_folder()
+    places = (sessions, archive_folder(), folders.names_folder(), sessions.parent)
+    return {place: folders.names_in(place) for place in places}
+
+
+def _sweep(names: _Names) -> None:
+    """Remove the temporary files of killed processes from the store."""
+    for folder, entries in names.items():
+        files.sweep(folder, entries)
+
+
+def _session_names(names: _Names) -> Iterator[str]:
+    return filter(FILENAME.fullmatch, chain.from_iterable(names.values()))
+
+
+def _path_of_same(doc: Document, names: _Names) -> Path | None:
+    """Return the path of the file that a script has saved this document to, if any."""
+    for name in _session_names(names):
+        if name[ID] == doc["id"] and _is_of_time(path_of(name), doc["created_at"]):
+            return path_of(name)
+    return None
+
+
+def _identify(doc: Document, names: _Names) -> None:
+    """Give a new document a time of creation in UTC that has passed, and an id that is not used."""
     created = datetime.fromisoformat(doc["created_at"])
     doc["created_at"] = min(timestamp(created), timestamp())
+    used_ids = {name[ID] for name in _session_names(names)}
     is_valid = re.fullmatch("[0-9a-z]{4}", doc["id"]) and not doc["id"].isdigit()
     if not is_valid or doc["id"] in used_ids:
         doc["id"] = new_id(used_ids)
-    return folder / name_for(doc)
 
 
 def _is_of_time(path: Path, created_at: str) -> bool:

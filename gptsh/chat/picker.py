@@ -337,11 +337,13 @@ class _Picker(UIControl):
         self._message = "not deleted"
         if not row or key not in ("y", "Y"):
             return
+        changes: list[retention.Change] = []
         try:
-            (change,) = retention.remove({row["filename"]: row["updated_at"]})
+            retention.delete({row["filename"]: row["updated_at"]}, changes.append)
         except GptshError as err:
             self._message = str(err)
             return
+        (change,) = changes
         self._message = removing.change_line(change)
         if change.state in ("deleted", "gone"):
             index = self._index

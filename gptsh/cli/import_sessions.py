@@ -5,7 +5,7 @@ import stat
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from gptsh.errors import BadSession, GptshError, UsageError
 from gptsh.formats.importer import IGNORED_PATHS, NAMES, Imported, Importer, importing, read
 from gptsh.formats.source import BadInput, Skipped, Source
 from gptsh.jsonio import as_dict
-from gptsh.manage.lists import write_changes
+from gptsh.manage.lists import ChangeWriter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts
 from gptsh.text import one_line, quantity, truncate_end
@@ -43,12 +43,10 @@ def import_session(flags: Flags) -> int:
     with Interrupts(None) as interrupts:
         piped = _read_pipe() if is_piped else None  # a signal may end this wait
         with interrupts.shielded(), importing() as importer:
+            writer = ChangeWriter(_Row.line, _Row.fields, flags.output, interruptible=True)
             run = _Import(flags, importer, interrupts)
-            try:
-                rows = run.rows(piped)
-                write_changes(rows, _Row.line, _Row.fields, flags.output, interruptible=True)
-            except Interrupted as interrupt:  # while a reader of stdout is slow
-                run.stopped_by = interrupt
+            with writer:
+                run.read_all(piped, writer.write)
     if run.stopped_by:
         run.stopped_by.hint = run.progress()
         run.stopped_by.reported = True
@@ -123,17 +121,20 @@ class _Import:
         self._read_files = 0
         self._share = 0.0  # of the current file that is read
 
-    def rows(self, piped: bytes | None) -> Iterator[_Row]:
-        """Import all sessions, then print notes on what was not read.
+    def read_all(self, piped: bytes | None, report: Callable[[_Row], object]) -> None:
+        """Import all sessions, then print notes on what was not read; ``report`` gets each row.
 
         A signal ends it between two sessions. Raises UsageError if nothing was imported.
         """
         try:
             for source in self._sources(piped):
-                for row in self._rows_of(source):
+                for doc, format_name in self._sessions_in(source):
+                    row = self._add(doc, source, format_name)
+                    if row is None:
+                        continue
                     if stdio.is_terminal(stdio.stdout()):
                         self._bar.hide()
-                    yield row
+                    report(row)
                     self._draw_bar()
                     self._interrupts.check()
         except Interrupted as interrupt:
@@ -204,8 +205,8 @@ class _Import:
         share = (self._read_files + self._share) / self._all_files
         self._bar.draw(share, quantity(self._states.total(), "session"))
 
-    def _rows_of(self, source: Source) -> Iterator[_Row]:
-        """Import the sessions of a source, and record what cannot be read."""
+    def _sessions_in(self, source: Source) -> Iterator[tuple[Document, str]]:
+        """Yield each session of a source and its format; record what cannot be read."""
         try:
             found = read(source)
             if found is None:
@@ -216,21 +217,25 @@ class _Import:
                 if isinstance(result, Skipped):
                     self._unread.add(source.name, result)
                 else:
-                    yield from self._add(result, source, format_name)
+                    yield result, format_name
         except BadInput as err:
             self._unread.add(source.name, source.skipped(str(err)))
 
-    def _add(self, doc: Document, source: Source, format_name: str) -> Iterator[_Row]:
-        """Take a session into the store; yield its row unless the store has an unreadable file."""
+    def _add(self, doc: Document, source: Source, format_name: str) -> _Row | None:
+        """Take a session into the store; return its row, None if the store's file is unreadable."""
         try:
             imported = self._importer.add(doc)
         except BadSession as err:
             self._unread.add(source.name, source.skipped(str(err)))
-            return
+            return None
         self._states[imported.state] += 1
-        name = self._name(imported)
-        count = len(doc["messages"])
-        yield _Row(imported, source.name, format=format_name, messages=count, name=name)
+        return _Row(
+            imported,
+            source.name,
+            format=format_name,
+            messages=len(doc["messages"]),
+            name=self._name(imported),
+        )
 
     def _name(self, imported: Imported) -> str | None:
         """With --keep-keys, name a session by its key in the other tool and return the name."""

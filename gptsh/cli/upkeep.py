@@ -1,7 +1,6 @@
 """Prune old sessions (``--prune-sessions``), and consolidate memories (``--consolidate``)."""
 
 import os
-from collections.abc import Iterator
 
 from gptsh.cli.jobs import filters_of, older_than, refuse_filters, session_ref, time_limit
 from gptsh.cli.options import Flags
@@ -11,8 +10,9 @@ from gptsh.core.folders import abbreviate
 from gptsh.core.listing import SessionSummary
 from gptsh.errors import UsageError
 from gptsh.llm.client import Client
-from gptsh.manage import lists, removing
-from gptsh.manage.lists import matching_sessions, nothing_found, or_note, write_changes
+from gptsh.manage import lists
+from gptsh.manage.lists import ChangeWriter, matching_sessions, nothing_found, or_note
+from gptsh.manage.removing import ChangeReport
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 from gptsh.text import one_line, quantity
@@ -37,8 +37,12 @@ def prune_sessions(flags: Flags) -> int:
         _show_old(old, flags)
         return 0
     versions = {item["filename"]: item["updated_at"] for item in old}
-    changes = retention.remove(versions, archive=flags.archive, from_archive=flags.archived)
-    return removing.run_changes(changes, flags.output)
+    with ChangeReport(flags.output) as report:
+        if flags.archive:
+            retention.archive(versions, report.write)
+        else:
+            retention.delete(versions, report.write, from_archive=flags.archived)
+    return 0
 
 
 def _old_sessions(flags: Flags) -> list[SessionSummary]:
@@ -94,27 +98,22 @@ def consolidate(flags: Flags) -> int:
     client.budget = budget_of(config, None)
     consolidation = Consolidation(config, client, interrupts)
     named = _named_session(flags, consolidation)
-    if named:
-        results = _results(consolidation, [named])
-    else:
-        results = filter(_has_news, _results(consolidation, _matching_sessions(flags)))
+    targets = [named] if named else _matching_sessions(flags)
     if not any(agent.memory for agent in config.agents.readable()):
         stdio.note("no agent has a memory: set memory = true under [agents.NAME]")
 
-    with interrupts, interrupts.shielded():
-        write_changes(results, _result_line, dict, flags.output, interruptible=True)
+    writer = ChangeWriter(_result_line, dict, flags.output, interruptible=True)
+    with interrupts, interrupts.shielded(), writer:
+        for target in reversed(targets):  # the oldest session first
+            result = consolidation.run(*target)
+            if named or _has_news(result):
+                writer.write(result)
+            if consolidation.is_over:
+                break
     if consolidation.interrupted:
         consolidation.interrupted.reported = True
         raise consolidation.interrupted
     return consolidation.exit_code
-
-
-def _results(consolidation: Consolidation, targets: list[_Target]) -> Iterator[Consolidated]:
-    """Consolidate the sessions, the oldest first, until there is no use in going on."""
-    for target in reversed(targets):
-        yield consolidation.run(*target)
-        if consolidation.is_over:
-            return
 
 
 def _has_news(result: Consolidated) -> bool:

@@ -4,7 +4,7 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -110,59 +110,111 @@ class Change(NamedTuple):
     names: Sequence[str]
 
 
-def remove(
+Report = Callable[[Change], object]  # gets each change once it is made
+
+
+def delete(
     sessions: Mapping[str, str | None],
+    report: Report,
     *,
-    archive: bool = False,
     from_archive: bool = False,
-    wait: float = locks.LOCK_WAIT,
-) -> Iterator[Change]:
-    """Delete the sessions with these file names, or archive them: one at each step of the iterator.
+) -> None:
+    """Delete the sessions with these file names one by one; ``report`` gets each change.
 
     A session with an ``updated_at`` is kept if that has changed meanwhile, or if it was moved: it
     is expected among the sessions, or ``from_archive`` in the archive. The names of a deleted
-    session become free; those of an archived one still point at it.
-    Raises StoreBusy if the lock is not free after ``wait`` seconds, else StoreError.
+    session become free.
+    Raises StoreBusy if the lock is not free in time, else StoreError. What was changed before is
+    reported.
     """
-    places = (sessions_folder(), archive_folder())
+    expected_folder = archive_folder() if from_archive else sessions_folder()
     names = folders.names_by_file()
-    problem = f"the session cannot be {'archived' if archive else 'deleted'}"
-    leftovers: list[Path] = []  # temporary files of killed processes, which contain messages
-    for place in places:
-        leftovers += [place / name for name in names_in(place) if files.is_temporary(name)]
-    try:
+    leftovers = _leftovers()
+    with _synced_folders():
         for filename, updated_at in sessions.items():
-            with (
-                files.as_store_error(problem, places[0]),
-                locks.locked(places[0].parent, wait),
-            ):
-                path = folders.path_of(filename)
-                is_archived = path.parent == places[1]
+            with _locked("the session cannot be deleted", locks.LOCK_WAIT):
                 was = summary_at(filename)
-                is_changed = (
-                    is_archived != from_archive or not was or was["updated_at"] != updated_at
-                )
-                state: State
-                if not folders.exists(filename):
-                    state = "gone"
-                elif updated_at and is_changed:
-                    state = "used"
-                elif archive and is_archived:
-                    state = "already archived"
-                elif archive:
-                    move_to_archive(path)
-                    state = "archived"
-                else:
-                    _delete(path, leftovers)
+                state = _state_if_kept(filename, was, updated_at, expected_folder)
+                if state is None:
+                    _delete(folders.path_of(filename), leftovers)
                     folders.free_names(names.get(filename, ()), filename)
                     state = "deleted"
-            yield Change(filename, state, was, names.get(filename, ()))
+            report(Change(filename, state, was=was, names=names.get(filename, ())))
+
+
+def archive(
+    sessions: Mapping[str, str | None],
+    report: Report | None = None,
+    *,
+    wait: float = locks.LOCK_WAIT,
+) -> None:
+    """Archive the sessions with these file names one by one; ``report`` gets each change.
+
+    A session is kept in the cases in which ``delete`` keeps it. Its names still point at it.
+    Raises StoreBusy if the lock is not free after ``wait`` seconds, else StoreError. What was
+    changed before is reported.
+    """
+    names = folders.names_by_file()
+    with _synced_folders():
+        for filename, updated_at in sessions.items():
+            with _locked("the session cannot be archived", wait):
+                path = folders.path_of(filename)
+                was = summary_at(filename)
+                state = _state_if_kept(filename, was, updated_at, sessions_folder())
+                if state is None and path.parent == archive_folder():
+                    state = "already archived"
+                elif state is None:
+                    move_to_archive(path)
+                    state = "archived"
+            if report:
+                report(Change(filename, state, was=was, names=names.get(filename, ())))
+
+
+@contextlib.contextmanager
+def _locked(problem: str, wait: float) -> Iterator[None]:
+    """Hold the store's lock while the block changes a session. Raises StoreBusy or StoreError."""
+    folder = sessions_folder()
+    with files.as_store_error(problem, folder), locks.locked(folder.parent, wait):
+        yield
+
+
+@contextlib.contextmanager
+def _synced_folders() -> Iterator[None]:
+    """Wait after the block until its changes are on disk."""
+    try:
+        yield
     finally:
         # The files are removed; only a power cut may bring them back.
         with contextlib.suppress(OSError):
-            for place in places:
-                if place.is_dir():
-                    files.sync(place)
+            for folder in (sessions_folder(), archive_folder()):
+                if folder.is_dir():
+                    files.sync(folder)
+
+
+def _state_if_kept(
+    filename: str,
+    was: SessionSummary | None,
+    updated_at: str | None,
+    expected_folder: Path,
+) -> State | None:
+    """Return why a session is not to be changed; None if it is to be changed."""
+    if not folders.exists(filename):
+        return "gone"
+    if not updated_at:
+        return None
+    is_moved = folders.path_of(filename).parent != expected_folder
+    is_changed = was is None or was["updated_at"] != updated_at
+    return "used" if is_moved or is_changed else None
+
+
+def _leftovers() -> list[Path]:
+    """Return the temporary files of killed processes, which contain messages."""
+    leftovers = []
+    for folder in (sessions_folder(), archive_folder()):
+        for name in names_in(folder):
+            if files.is_temporary(name):
+                leftovers.append(folder / name)
+    return leftovers
 
 
 def _delete(path: Path, leftovers: Iterable[Path]) -> None:
@@ -257,5 +309,4 @@ def archive_old(rules: Sessions, just_used: str) -> None:
             continue
         if is_beyond or imported_at(as_dict(head.get("meta"))) < since:
             old[name] = summary_of(head, None, name)["updated_at"]
-    for _ in remove(old, archive=True, wait=0):  # each step archives one
-        pass
+    archive(old, wait=0)

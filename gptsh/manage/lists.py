@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar
 
 from gptsh.core import listing
 from gptsh.core.folders import conflict_copies, sessions_folder
 from gptsh.core.listing import SessionSummary, Unreadable, find_project
-from gptsh.errors import OutputError, UsageError
+from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.messages import full_name, matches_model
 from gptsh.render.lists import (
     INDENT,
@@ -108,24 +108,69 @@ def shows_rows(output: str | None) -> bool:
     return stdio.shows_colors(stdio.stdout()) and output not in ("text", *STRUCTURED)
 
 
-def write_changes(
-    changes: Iterator[Item],
-    line: Callable[[Item], str],
-    fields: Callable[[Item], Mapping[str, object]],
-    output: str | None,
-    *,
-    interruptible: bool = False,
-) -> None:
-    """Make changes, each by a step of the iterator, and write a line for each.
+class ChangeWriter(Generic[Item]):
+    """Writes a line for each change to stdout; the changes are made in a ``with`` block.
 
-    If stdout cannot be written, make the other changes before its error is raised.
+    If stdout cannot be written, the block goes on, and its end raises the error.
+    ``interruptible``: a wait for a slow reader can be interrupted inside a shield.
     """
-    try:
-        stdio.write_lines(lines_of(changes, line, fields, output), interruptible=interruptible)
-    except (BrokenPipeError, OutputError):
-        for _ in changes:
-            pass
-        raise
+
+    def __init__(
+        self,
+        line: Callable[[Item], str],
+        fields: Callable[[Item], Mapping[str, object]],
+        output: str | None,
+        *,
+        interruptible: bool = False,
+    ) -> None:
+        self._line = line  # for users
+        self._fields = fields  # for json and jsonl
+        self._output = output
+        self._interruptible = interruptible
+        self._separator = "["  # of the JSON array
+        self._can_write = True
+        self._error: BrokenPipeError | OutputError | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def write(self, change: Item) -> None:
+        """Write the line of a change, unless stdout has failed."""
+        if not self._can_write:
+            return
+        self._can_write = False  # unless this write succeeds; a signal may end it, too
+        try:
+            self._write(self._text(change))
+        except (BrokenPipeError, OutputError) as err:
+            self._error = err
+        else:
+            self._can_write = True
+
+    def __exit__(self, _type: object, err: BaseException | None, _trace: object) -> None:
+        """End the JSON, unless a signal ended the block. Raises the error of stdout."""
+        if err is None and self._error:
+            raise self._error
+        if self._output != "json" or not self._can_write:
+            return
+        if err is None:
+            self._write("[]" if self._separator == "[" else "]")
+        elif isinstance(err, GptshError) and self._separator != "[":
+            self._write("]")
+            err.reported = True
+
+    def _text(self, change: Item) -> str:
+        if self._output not in STRUCTURED:
+            return self._line(change)
+        from gptsh.render import structured
+
+        text = structured.line(self._fields(change))
+        if self._output == "json":
+            text = self._separator + text
+            self._separator = ","
+        return text
+
+    def _write(self, line: str) -> None:
+        stdio.write_lines([line], interruptible=self._interruptible)
 
 
 def batches(lines: Iterable[str]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Delete or archive sessions by reference, after asking the user."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from gptsh.core import folders, listing, retention, sessions, snapshots
 from gptsh.core.folders import ID, INDEX, abbreviate
@@ -9,6 +9,7 @@ from gptsh.core.listing import SessionSummary, display_title
 from gptsh.core.retention import Change
 from gptsh.errors import GptshError, UsageError
 from gptsh.manage import lists
+from gptsh.manage.lists import ChangeWriter
 from gptsh.terminal import stdio
 from gptsh.terminal.asking import confirm
 from gptsh.text import one_line, quantity
@@ -27,13 +28,15 @@ def delete_sessions(refs: Sequence[str], output: str | None = None, *, yes: bool
         for ref in filter(INDEX.fullmatch, refs):
             problem = f"index {ref} changes with each new session"
             raise UsageError(problem, f"use the id {folders.filename_of(ref)[ID]}, or add --yes")
-    return run_changes(retention.remove(versions), output)
+    with ChangeReport(output) as report:
+        retention.delete(versions, report.write)
+    return 0
 
 
 def _confirmed(filenames: Iterable[str]) -> dict[str, str | None]:
     """Ask about each session; return when those to delete were last used, "" if unreadable.
 
-    ``retention.remove`` keeps a session that is used between the question and the answer.
+    ``retention.delete`` keeps a session that is used between the question and the answer.
     """
     versions: dict[str, str | None] = {}
     for filename in filenames:
@@ -47,7 +50,10 @@ def _confirmed(filenames: Iterable[str]) -> dict[str, str | None]:
 
 def archive_sessions(refs: Sequence[str], output: str | None = None) -> int:
     """Move sessions to the archive."""
-    return run_changes(retention.remove(_filenames(refs), archive=True), output)
+    filenames = _filenames(refs)
+    with ChangeReport(output) as report:
+        retention.archive(filenames, report.write)
+    return 0
 
 
 def delete_snapshot(point: str, output: str | None = None) -> int:
@@ -75,28 +81,31 @@ def _filenames(refs: Sequence[str]) -> dict[str, str | None]:
     return dict.fromkeys(map(folders.filename_of, refs))
 
 
-def run_changes(changes: Iterator[Change], output: str | None) -> int:
-    """Make all changes, and print a line for each. Raises the error that stopped them."""
-    lists.write_changes(_with_notes(changes), change_line, _fields, output)
-    return 0
+class ChangeReport(ChangeWriter[Change]):
+    """Prints a line for each session that was changed, and a note for each that was kept.
 
-
-def _with_notes(changes: Iterator[Change]) -> Iterator[Change]:
-    """Yield the changes that are made; print a note for each session that was not changed.
-
-    The hint of an error lists the sessions that were changed before.
+    The hint of an error that ends the block lists the sessions that were changed before.
     """
-    changed_ids: list[str] = []
-    try:
-        for change in changes:
-            if change.state in ("used", "gone"):
-                stdio.note(change_line(change))
-            else:
-                changed_ids.append(change.filename[ID])
-                yield change
-    except GptshError as err:
-        err.hint = f"done before: {abbreviate(changed_ids)}" if changed_ids else ""
-        raise
+
+    def __init__(self, output: str | None) -> None:
+        super().__init__(change_line, _fields, output)
+        self._changed_ids: list[str] = []
+
+    def write(self, change: Change) -> None:
+        """Print what happened to a session."""
+        if change.state in ("used", "gone"):
+            stdio.note(change_line(change))
+        else:
+            self._changed_ids.append(change.filename[ID])
+            super().write(change)
+
+    def __exit__(self, error_type: object, err: BaseException | None, trace: object) -> None:
+        """Complete the output and the hint of an error."""
+        if isinstance(err, GptshError):
+            err.hint = ""
+            if self._changed_ids:
+                err.hint = f"done before: {abbreviate(self._changed_ids)}"
+        super().__exit__(error_type, err, trace)
 
 
 def change_line(change: Change) -> str:

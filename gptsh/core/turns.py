@@ -1,7 +1,7 @@
 """Split a session into turns, cut it at an earlier point, and join two versions of it."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, cast
 
@@ -12,7 +12,7 @@ from gptsh.messages import Message, is_empty, starts_turn, timestamp
 from gptsh.text import quantity
 
 if TYPE_CHECKING:
-    from gptsh.core.document_types import ContextState, LedgerEntry
+    from gptsh.core.document_types import Compaction, ContextState, LedgerEntry, Summary
 
 # ---- turns
 #
@@ -55,18 +55,26 @@ def split_turns(messages: Sequence[Message]) -> list[Sequence[Message]]:
 def without_turns(messages: Sequence[Message], questions: Collection[str]) -> list[Message]:
     """Return the messages without the turns that begin with these questions, by id."""
     remaining = []
-    is_left_out = False
-    for message in messages:
-        if starts_turn(message):
-            is_left_out = message["id"] in questions
-        if not is_left_out:
+    for question, message in _by_question(messages):
+        if question not in questions:
             remaining.append(message)
     return remaining
 
 
+def _by_question(messages: Iterable[Message]) -> Iterator[tuple[str | None, Message]]:
+    """Yield each message after the id of its turn's question; None before the first question."""
+    question = None
+    for message in messages:
+        if starts_turn(message):
+            question = message["id"]
+        yield question, message
+
+
 def question_index(messages: Sequence[Message]) -> int:
     """Return the index of the question to be answered; the number of messages for none."""
-    return starts_of(messages)[-1] if unfinished(messages) else len(messages)
+    if not unfinished(messages):
+        return len(messages)
+    return starts_of(messages)[-1]
 
 
 def last_turn(messages: Sequence[Message]) -> tuple[list[Message], str]:
@@ -74,7 +82,9 @@ def last_turn(messages: Sequence[Message]) -> tuple[list[Message], str]:
     starts = starts_of(messages)
     if not starts:
         raise UsageError("there is no turn yet")
-    return [*messages[starts[-1] :]], str(len(starts) - 1)
+    turn = list(messages[starts[-1] :])
+    point = str(len(starts) - 1)
+    return turn, point
 
 
 def asked_again(question: Message) -> Message:
@@ -114,8 +124,14 @@ def at_point(doc: Document, point: str) -> Document:
         turns = quantity(len(starts_of(messages)), "turn")
         available = f"it has {turns} and no snapshot of this name"
         raise UnknownSession(f"session {doc['id']} has no point {point!r}", available)
-    context = snapshots.context_at(doc["context"], messages, end, snapshot)
-    return {**doc, "messages": messages[:end], "stats": stats(messages[:end]), "context": context}
+
+    remaining = messages[:end]
+    return {
+        **doc,
+        "messages": remaining,
+        "stats": stats(remaining),
+        "context": snapshots.context_at(doc["context"], messages, end, snapshot),
+    }
 
 
 def count_up_to(messages: Sequence[Message], message_id: str | None) -> int:
@@ -168,12 +184,16 @@ def merge(ours: Document, theirs: Document) -> Document:
         **ours,
         **theirs,
         "title": theirs["title"] or ours["title"],
-        "usage": {**ours["usage"], **theirs["usage"], "calls": [*calls.values()]},
+        "usage": {
+            **ours["usage"],
+            **theirs["usage"],
+            "calls": list(calls.values()),
+        },
         "meta": {**ours["meta"], **theirs["meta"]},
         "context": _merge_context(ours, theirs, messages),
         "messages": messages,
     }
-    used_in = _join_uses(theirs["meta"].get("used_in"), ours["meta"].get("used_in"))
+    used_in = _latest_uses(theirs["meta"].get("used_in"), ours["meta"].get("used_in"))
     if used_in:
         new["meta"]["used_in"] = used_in
     if len(messages) > len(theirs["messages"]):
@@ -195,17 +215,18 @@ def take_agent(doc: Document, source: Document) -> None:
 
 def record_use(doc: Document, project: str) -> None:
     """Record that a turn begins now in this project, for ``-c``."""
-    used_in = _join_uses(doc["meta"].get("used_in"), {project: timestamp()})
+    used_in = _latest_uses(doc["meta"].get("used_in"), {project: timestamp()})
     doc["meta"] = {**doc["meta"], "used_in": used_in}
 
 
-def _join_uses(*tables: dict[str, str] | None) -> dict[str, str]:
+def _latest_uses(uses: dict[str, str] | None, others: dict[str, str] | None) -> dict[str, str]:
     """Return the time of the last turn in each project; only the projects that were used last."""
     latest: dict[str, str] = {}
     now = timestamp()
-    for table in tables:
-        for project, used in (table or {}).items():
-            latest[project] = max(min(used, now), latest.get(project, ""))
+    for table in (uses or {}, others or {}):
+        for project, used in table.items():
+            used = min(used, now)  # the clock of another machine may be ahead
+            latest[project] = max(used, latest.get(project, ""))
     newest = sorted(latest, key=lambda project: latest[project])[-_MAX_PROJECTS:]
     return {project: latest[project] for project in newest}
 
@@ -217,33 +238,60 @@ def _merge_context(ours: Document, theirs: Document, messages: Sequence[Message]
     and the later end of the memory.
     """
     own = ours["context"]
-    other = theirs["context"]
-    compactions = [record for record in (other["compaction"], own["compaction"]) if record]
-    compaction = max(compactions, key=lambda record: record.get("at") or "", default=None)
-    summaries = {item["id"]: item for item in (*other["summaries"], *own["summaries"])}
-    by_age = sorted(summaries.values(), key=lambda item: item.get("created_at") or "")
-    kept_ids = {item["id"] for item in by_age[-_MAX_SUMMARIES:]}
-    if compaction and compaction.get("summary"):
-        kept_ids.add(str(compaction["summary"]))
-    consolidated = other["consolidated"] or own["consolidated"]
-    for message in messages:
-        if message["id"] in (own["consolidated"], other["consolidated"]):
-            consolidated = message["id"]
-    snapshots = other["snapshots"]
+    stored = theirs["context"]
+    compaction = _newer_compaction(own, stored)
+    snapshots = stored["snapshots"]
     if own["snapshots"]:
         from gptsh.core.snapshots import join_new
 
         snapshots = join_new(snapshots, own["snapshots"], ours["updated_at"])
     return {
         **own,
-        **other,
+        **stored,
         "compaction": compaction,
-        "summaries": [item for item in summaries.values() if item["id"] in kept_ids],
+        "summaries": _join_summaries(own, stored, compaction),
         "snapshots": snapshots,
-        "cuts": {**other["cuts"], **own["cuts"]},
-        "noted": {**other["noted"], **own["noted"]},
-        "consolidated": consolidated,
+        "cuts": {**stored["cuts"], **own["cuts"]},
+        "noted": {**stored["noted"], **own["noted"]},
+        "consolidated": _last_consolidated(own, stored, messages),
     }
+
+
+def _newer_compaction(own: "ContextState", stored: "ContextState") -> "Compaction | None":
+    """Return the newer compaction of two contexts, the stored one if both have the same time."""
+    mine = own["compaction"]
+    other = stored["compaction"]
+    if not mine or not other:
+        return mine or other or None
+    is_newer = (mine.get("at") or "") > (other.get("at") or "")
+    return mine if is_newer else other
+
+
+def _join_summaries(
+    own: "ContextState",
+    stored: "ContextState",
+    compaction: "Compaction | None",
+) -> "list[Summary]":
+    """Return the newest summaries of both contexts, and that of the compaction."""
+    summaries = {item["id"]: item for item in (*stored["summaries"], *own["summaries"])}
+    by_age = sorted(summaries.values(), key=lambda item: item.get("created_at") or "")
+    kept_ids = {item["id"] for item in by_age[-_MAX_SUMMARIES:]}
+    if compaction and compaction.get("summary"):
+        kept_ids.add(str(compaction["summary"]))
+    return [item for item in summaries.values() if item["id"] in kept_ids]
+
+
+def _last_consolidated(
+    own: "ContextState",
+    stored: "ContextState",
+    messages: Sequence[Message],
+) -> str | None:
+    """Return the id of the last message that the memory has, by either context."""
+    ends = (stored["consolidated"], own["consolidated"])
+    for message in reversed(messages):
+        if message["id"] in ends:
+            return message["id"]
+    return ends[0] or ends[1]
 
 
 def add_keys(theirs: list[Message], ours: Sequence[Message]) -> None:
@@ -266,15 +314,9 @@ def join_messages(ours: Sequence[Message], theirs: Sequence[Message]) -> list[Me
     their_ids = {message["id"] for message in theirs}
     # The turns in order, by the id of their question; None is for what is before the first one.
     turns: dict[str | None, list[Message]] = {None: []}
-    question: str | None = None
-    for message in theirs:
-        if starts_turn(message):
-            question = message["id"]
+    for question, message in _by_question(theirs):
         turns.setdefault(question, []).append(message)
-    question = None
-    for message in ours:
-        if starts_turn(message):
-            question = message["id"]
+    for question, message in _by_question(ours):
         if message["id"] not in their_ids:
             turns.setdefault(question, []).append(message)
     return list(chain.from_iterable(turns.values()))

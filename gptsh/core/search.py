@@ -3,8 +3,9 @@
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from collections.abc import Iterable, Iterator
+from functools import cache, partial
+from typing import NamedTuple
 from unicodedata import normalize
 
 from gptsh import files
@@ -17,7 +18,6 @@ from gptsh.messages import Message
 from gptsh.text import one_line, shorten
 
 Span = tuple[int, int]
-Passage = tuple[str, str, str]  # the speaker, the name of the tool or file or "", the text
 
 # ASCII that no JSON writer escapes.
 _PLAIN = re.compile(r"[!#-%(-*,-.0-:=?-\[\]-_a-~]+")
@@ -45,6 +45,14 @@ _NAME_WIDTH = 40  # characters of the name of a tool or a file
 _AROUND = 8
 
 
+class Quote(NamedTuple):
+    """A text that is searched, who said it, and the name of its tool or file, "" for none."""
+
+    speaker: str
+    name: str
+    text: str
+
+
 class Found(SessionSummary):
     """A session with a match: a passage on one line after its speaker, and where its words are."""
 
@@ -69,31 +77,32 @@ class Query:
     def __init__(self, text: str, width: int) -> None:
         self.width = width
         self.words = [fold(word) for word in dict.fromkeys(text.split())]
-        self._tests = [_bytes_test(word) for word in self.words]
-        pattern = "|".join(map(re.escape, self.words)).replace("ss", "(?:ss|ß)")
+        self._bytes_tests = [_BytesTest(word) for word in self.words]
+        pattern = "|".join(map(re.escape, self.words))
+        pattern = pattern.replace("ss", "(?:ss|ß)")
         self._pattern = re.compile(pattern, re.IGNORECASE)
 
     def may_match(self, data: bytes) -> bool:
         """Return whether a file may contain all words, given its bytes: never False if it does."""
         lowered = data.lower()
-        return all(test(lowered) for test in self._tests)
+        return all(test.may_pass(lowered) for test in self._bytes_tests)
 
     def may_contain_any(self, data: bytes) -> bool:
-        """Whether a message may contain one of the words, by its bytes: never False if it does."""
+        """Return whether a message may contain a word, given its bytes: never False if it does."""
         lowered = data.lower()
-        return any(test(lowered) for test in self._tests)
+        return any(test.may_pass(lowered) for test in self._bytes_tests)
 
-    def best(self, passages: Iterable[Passage]) -> Passage | None:
-        """Return the first passage with the most words; None if a word is in no passage."""
+    def best(self, quotes: Iterable[Quote]) -> Quote | None:
+        """Return the first quote with the most words; None if a word is in no quote."""
         missing = set(self.words)
         most = 0
         best = None
-        for passage in passages:
-            matched = self._words_in(passage[2])
+        for quote in quotes:
+            matched = self._words_in(quote.text)
             missing -= matched
             if len(matched) > most:
                 most = len(matched)
-                best = passage
+                best = quote
             if most == len(self.words):
                 break
         return None if missing else best
@@ -110,22 +119,24 @@ class Query:
             found.update(word for word in self.words if word in folded)
         return found
 
-    def excerpt(self, passage: Passage) -> tuple[str, list[Span]]:
-        """Return the text around a passage's first word, on one line, and where the words are."""
-        speaker, name, text = passage
-        if name:
-            speaker += f" ({shorten(name, _NAME_WIDTH)})"
+    def excerpt(self, quote: Quote) -> tuple[str, list[Span]]:
+        """Return the text around a quote's first word, on one line, and where the words are."""
+        speaker = quote.speaker
+        if quote.name:
+            speaker += f" ({shorten(quote.name, _NAME_WIDTH)})"
         speaker += ": "
         width = max(0, self.width - len(speaker))
 
-        text = self._shown(text)
+        text = self._shown(quote.text)
         first, end = self._first_word(text)
-        begin = max(0, first - _AROUND * width)  # a text may have megabytes
+        # The text may have megabytes.
+        begin = max(0, first - _AROUND * width)
         line = one_line(text[begin : end + _AROUND * width])
         if begin or len(line) > width:
             line = self._around_first_word(line, width)
         match = speaker + line
-        return match, [word.span() for word in self._pattern.finditer(match, len(speaker))]
+        marks = [word.span() for word in self._pattern.finditer(match, len(speaker))]
+        return match, marks
 
     def _around_first_word(self, line: str, width: int) -> str:
         """Return so many characters of a line with its first word in the middle, if possible."""
@@ -144,7 +155,9 @@ class Query:
         if text.isascii():
             return text
         composed = normalize("NFC", text)
-        return composed if self._pattern.search(composed) else normalize("NFKC", text)
+        if self._pattern.search(composed):
+            return composed
+        return normalize("NFKC", text)
 
     def _first_word(self, text: str) -> Span:
         """Return the start and the end of the first of the words; both are 0 if there is none."""
@@ -152,32 +165,35 @@ class Query:
         return found.span() if found else (0, 0)
 
 
-def _bytes_test(word: str) -> Callable[[bytes], bool]:
-    """Return a test whether bytes in lower case may contain the word: never False if they do.
+class _BytesTest:
+    """Tells whether bytes in lower case may contain a word: never False if they do.
 
     A file may have the word as it is, with characters that are folded to its letters, or with
     escapes such as ``\\u00fc``, which some programs write for all but ASCII.
     """
-    plain = max(_PLAIN.findall(word), key=len, default="")
-    needle = plain.encode()
-    lookalikes = []
-    for character, form in _folded().items():
-        if plain and _overlap(form, plain):
-            lookalikes.append(character)
-    escapes = [json.dumps(character)[1:-1] for character in lookalikes]
-    raw = re.compile(_any_of(map(str.encode, lookalikes)))
-    escaped = re.compile(_any_of(map(str.encode, escapes)))
 
-    def test(lowered: bytes) -> bool:
+    def __init__(self, word: str) -> None:
+        self._is_ascii = word.isascii()
+        plain = max(_PLAIN.findall(word), key=len, default="")
+        self._plain = plain.encode()
+        lookalikes = []
+        escapes = []
+        for character, form in _folded().items():
+            if plain and _overlap(form, plain):
+                lookalikes.append(character.encode())
+                escapes.append(json.dumps(character)[1:-1].encode())
+        self._lookalikes = re.compile(_any_of(lookalikes))
+        self._escapes = re.compile(_any_of(escapes))
+
+    def may_pass(self, lowered: bytes) -> bool:
+        """Return whether these bytes may contain the word."""
         is_ascii = lowered.isascii()
         has_escapes = rb"\u" in lowered
-        if needle in lowered:
-            return word.isascii() or not is_ascii or has_escapes
-        if not is_ascii and raw.search(lowered.translate(None, _ASCII)):
+        if self._plain in lowered:
+            return self._is_ascii or not is_ascii or has_escapes
+        if not is_ascii and self._lookalikes.search(lowered.translate(None, _ASCII)):
             return True
-        return has_escapes and bool(escaped.search(lowered))
-
-    return test
+        return has_escapes and bool(self._escapes.search(lowered))
 
 
 @cache
@@ -197,17 +213,26 @@ def _overlap(form: str, plain: str) -> bool:
     """Return whether text that has both texts in it may have them at places that overlap."""
     if form in plain or plain in form:
         return True
-    ends = range(1, len(form))
-    return any(plain.endswith(form[:end]) or plain.startswith(form[end:]) for end in ends)
+    for split in range(1, len(form)):
+        is_at_end = plain.endswith(form[:split])
+        is_at_beginning = plain.startswith(form[split:])
+        if is_at_end or is_at_beginning:
+            return True
+    return False
 
 
 def _any_of(forms: Iterable[bytes]) -> bytes:
-    """Return a pattern for any of these, which tries each beginning once: five times as fast."""
+    """Return a pattern for any of these, none of which begins another one.
+
+    It tries each beginning once, which is five times as fast.
+    """
     rests: dict[bytes, list[bytes]] = {}
     for form in forms:
         if form:
             rests.setdefault(form[:1], []).append(form[1:])
-    patterns = [re.escape(first) + b"(?:" + _any_of(rest) + b")" for first, rest in rests.items()]
+    patterns = []
+    for first, rest in rests.items():
+        patterns.append(re.escape(first) + b"(?:" + _any_of(rest) + b")")
     return b"|".join(patterns)
 
 
@@ -229,33 +254,38 @@ def search(
     """
     query = Query(text, width)
     folder = archive_folder() if archived else sessions_folder()
-
-    def best_match(path: str) -> tuple[document.Head, Passage] | None:
-        # Another program may end a file in any way; a torn file is to be reported.
-        data = files.read_bytes(path, document.LIST_LIMIT)
-        if not query.may_match(data) and data.rstrip().endswith(b"}"):
-            return None
-        head, messages = document.parse_some(data, path, query.may_contain_any)
-        del data  # it may have megabytes
-        best = query.best(_passages(head, messages))
-        return (head, best) if best else None
-
     has_indexes = among is None and not archived
     names = names_by_file()
     filenames = newest_first(folder) if among is None else among
     for index, filename in enumerate(filenames):
-        found = try_read(f"{folder}/{filename}", best_match)
+        found = try_read(f"{folder}/{filename}", partial(_best_match, query))
         if isinstance(found, Unreadable):
             yield found
         elif found:
-            head, passage = found
-            match, marks = query.excerpt(passage)
+            head, quote = found
+            match, marks = query.excerpt(quote)
             shown_index = index if has_indexes else None
             row = summary_of(head, shown_index, filename, names.get(filename, ()))
             yield {**row, "match": match, "marks": marks}
 
 
-def _passages(head: document.Head, messages: Iterable[Message]) -> Iterator[Passage]:
+def _best_match(query: Query, path: str) -> tuple[document.Head, Quote] | None:
+    """Return the head of a file and its best quote; None if the file does not match.
+
+    Raises OSError or ValueError if the file cannot be read.
+    """
+    data = files.read_bytes(path, document.LIST_LIMIT)
+    # Another program may end a file in any way; a torn file is to be reported.
+    is_complete = data.rstrip().endswith(b"}")
+    if is_complete and not query.may_match(data):
+        return None
+    head, messages = document.parse_some(data, path, query.may_contain_any)
+    del data  # it may have megabytes
+    best = query.best(_quotes(head, messages))
+    return (head, best) if best else None
+
+
+def _quotes(head: document.Head, messages: Iterable[Message]) -> Iterator[Quote]:
     """Yield each text to search, without reasoning and data.
 
     The title comes last, since lists show it anyway.
@@ -268,16 +298,17 @@ def _passages(head: document.Head, messages: Iterable[Message]) -> Iterator[Pass
         for passage in walk(message):
             match passage.kind:
                 case "words" | "refusal" if isinstance(passage.text, str):
-                    yield role, tool, passage.text
+                    yield Quote(role, tool, passage.text)
                 case "file" | "media" if passage.name:
-                    yield role, "", passage.name
-                    yield role, passage.name, passage.text or ""
+                    yield Quote(role, "", passage.name)
+                    yield Quote(role, passage.name, passage.text or "")
                 case "call":
-                    yield "tool call", "", passage.name
-                    yield "tool call", passage.name, _readable(passage.text or "")
+                    yield Quote("tool call", "", passage.name)
+                    arguments = _readable(passage.text or "")
+                    yield Quote("tool call", passage.name, arguments)
     title = head.get("title")
     if isinstance(title, str):
-        yield "title", "", title
+        yield Quote("title", "", title)
 
 
 def _readable(arguments: str) -> str:

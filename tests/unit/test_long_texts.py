@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptsh.context.tokens import count_text
-from gptsh.core.search import Query
+from gptsh.core.search import Query, Quote
 from gptsh.llm.stream import encode
 
 SENTENCE = "Der Füchs Nummer 12345 springt → und geht heim.\n"
@@ -17,7 +17,7 @@ TEXTS = st.text(st.sampled_from('a"\\\n\x00é→\U0001f600\ud800'), min_size=1, 
 
 
 def find(text: str) -> object:
-    return Query("springt fehlt", 80).best([("user", "", text)])
+    return Query("springt fehlt", 80).best([Quote("user", "", text)])
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,10 @@ def test_a_long_text_has_the_tokens_of_its_parts(number: int) -> None:
 @pytest.mark.parametrize("at", [0, *range(99_985, 100_005), 199_997])
 def test_a_word_is_found_wherever_it_is_in_a_long_text(at: int) -> None:
     text = f"{'é ' * (at // 2)}{'x' * (at % 2)} Große\u00a0Straße {'→ ' * 60_000}"
-    assert Query("große strasse", 80).best([("user", "", text)])
+    assert Query("große strasse", 80).best([Quote("user", "", text)])
     assert (
-        Query("große strasse", 80).best([("user", "", text.replace("Straße", "Stra\nße"))]) is None
+        Query("große strasse", 80).best([Quote("user", "", text.replace("Straße", "Stra\nße"))])
+        is None
     )
 
 

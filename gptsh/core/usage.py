@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypedDict, cast
 from gptsh.core import document
 from gptsh.core.document import TOKEN_KEYS, Document
 from gptsh.jsonio import as_dict
-from gptsh.messages import full_name, matches_model, token_count
+from gptsh.messages import Message, full_name, matches_model, token_count
 
 if TYPE_CHECKING:
     from gptsh.core.document import Head
@@ -72,8 +72,9 @@ def _are_days(value: Any) -> bool:
     try:
         for models in value.values():
             for sums in models.values():
-                if any(type(number) not in (int, float) for number in sums.values()):
-                    return False
+                for number in sums.values():
+                    if type(number) not in (int, float):
+                        return False
     except AttributeError:  # no table
         return False
     return True
@@ -83,23 +84,30 @@ def sums_by_day(doc: Document) -> "Days":
     """Return what a document used: its answers, calls of the small model, what it carries."""
     days: Days = {}
     first_day = _local_day(doc["created_at"]) or ""
-    for moment, model, counts in _entries(doc):
-        if counts:
-            models = days.setdefault(_local_day(moment) or first_day, {})
-            _add(models.setdefault(model or "", {}), counts)
+    for entry in _entries(doc):
+        if entry.counts:
+            day = _local_day(entry.moment) or first_day
+            models = days.setdefault(day, {})
+            sums = models.setdefault(entry.model or "", {})
+            _add(sums, entry.counts)
     return days
 
 
-def _entries(doc: Document) -> "Iterator[tuple[str | None, str | None, Sums]]":
-    """Yield all that a document counts: an ISO time, the full name of a model, known counts."""
+class _Entry(NamedTuple):
+    """What a message, or a call of the small model, used."""
+
+    moment: str | None  # ISO 8601
+    model: str | None  # its full name
+    counts: "Sums"  # those that are known
+
+
+def _entries(doc: Document) -> Iterator[_Entry]:
+    """Yield all that a document counts."""
     usage = doc["usage"]
     provider = doc["provider"].get("name")
     model = usage.get("carried_model") or full_name(doc["agent"].get("model"), provider)
     carried = usage.get("carried")
-    is_fork = bool(doc["meta"].get("forked_from"))
-    for message in doc["messages"]:
-        if is_fork and (message.get("timestamp") or "") < doc["created_at"]:  # inherited
-            continue
+    for message in _own_messages(doc):
         counts = _known_counts(message.get("usage"), message.get("cost"))
         if message["role"] == "assistant":
             counts["answers"] = 1
@@ -107,12 +115,25 @@ def _entries(doc: Document) -> "Iterator[tuple[str | None, str | None, Sums]]":
             if "cost" not in counts and not is_carried:
                 counts["unpriced"] = 1
         own_model = full_name(message.get("model"), message.get("provider"))
-        yield message.get("timestamp"), own_model or model, counts
+        yield _Entry(message.get("timestamp"), own_model or model, counts=counts)
+
     small_model = full_name(doc["agent"].get("model_small"), provider) or model
     for call in usage["calls"]:
         counts = _known_counts(call.get("tokens"), call.get("cost"))
-        yield call.get("at"), full_name(call.get("model"), provider) or small_model, counts
-    yield doc["created_at"], model, _known_counts(usage.get("carried_tokens"), carried)
+        own_model = full_name(call.get("model"), provider)
+        yield _Entry(call.get("at"), own_model or small_model, counts=counts)
+
+    counts = _known_counts(usage.get("carried_tokens"), carried)
+    yield _Entry(doc["created_at"], model, counts=counts)
+
+
+def _own_messages(doc: Document) -> Iterator[Message]:
+    """Yield the messages without those that a fork inherited, which are older than the fork."""
+    is_fork = bool(doc["meta"].get("forked_from"))
+    for message in doc["messages"]:
+        is_inherited = is_fork and (message.get("timestamp") or "") < doc["created_at"]
+        if not is_inherited:
+            yield message
 
 
 def _known_counts(tokens: Mapping[str, object] | None, cost: float | None) -> "Sums":
@@ -161,15 +182,7 @@ def count(
     number of days, newest first. ``cost`` is the sum of known costs in USD;
     ``unpriced`` counts the other answers.
     """
-    all_days: Days = {}
-    first_day = since.isoformat() if since else ""
-    for days in sessions:
-        for day, models in days.items():
-            if day < first_day:
-                continue
-            for name, counts in models.items():
-                if matches_model(name, model):
-                    _add(all_days.setdefault(day, {}).setdefault(name, {}), counts)
+    all_days = _join_days(sessions, model, since.isoformat() if since else "")
     by_day: dict[str, Sums] = {}
     by_model: dict[str, Sums] = {}
     total: Sums = {}
@@ -184,6 +197,20 @@ def count(
         models=[{"model": name or None, **_row(sums)} for name, sums in ranked],
         total=_row(total),
     )
+
+
+def _join_days(sessions: "Iterable[Days]", model: str | None, first_day: str) -> "Days":
+    """Return the sums of all sessions from a day on, for the models that match."""
+    joined: Days = {}
+    for days in sessions:
+        for day, models in days.items():
+            if day < first_day:
+                continue
+            for name, counts in models.items():
+                if matches_model(name, model):
+                    joined_models = joined.setdefault(day, {})
+                    _add(joined_models.setdefault(name, {}), counts)
+    return joined
 
 
 def _rank(entry: "tuple[str, Sums]") -> tuple[float, float, str]:

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 def show_usage(ref: str | None, filters: Filters, output: str | None) -> int:
     """Print tokens and cost by day and model, of one session or of those that match."""
     first_day = filters.since.astimezone().date() if filters.since else None
-    report = usage.count(counted(ref, filters), filters.model, filters.limit, first_day)
+    report = usage.count(
+        counted(ref, filters),
+        filters.model,
+        limit=filters.limit,
+        since=first_day,
+    )
     note = lists.nothing_found(filters)
     if note and not report.models:
         stdio.note(note)
@@ -73,29 +78,33 @@ def _plain(report: Report) -> Iterator[str]:
     """
     table = [["by", "name", *FIELDS]]
     for row in usage.rows(report):
-        cells = [row["by"], _name(row).replace(" ", "␣")]
-        for field in FIELDS:
-            cells.append(_plain_cell(row, field))
-        table.append(cells)
+        name = _name(row).replace(" ", "␣")
+        numbers = [_plain_cell(row, field) for field in FIELDS]
+        table.append([row["by"], name, *numbers])
 
     by_width, *widths = _widths(table)
     for by, *cells in table:
-        yield pad(by, by_width) + _GAP + _line(cells, widths)
+        line = _line(cells, widths)
+        yield f"{pad(by, by_width)}{_GAP}{line}"
 
 
 def _plain_cell(row: Row, field: "Field") -> str:
+    """Return a number for scripts, without commas."""
     number = row[field]
     if number is None:
         return "-"
-    if field == "cost":
-        cost = f"{number:.6f}"  # for scripts, without the commas of ``cost_digits``
-        return f"{cost}+" if row["unpriced"] else cost
-    return str(number)
+    if field != "cost":
+        return str(number)
+    cost = f"{number:.6f}"
+    return f"{cost}+" if row["unpriced"] else cost
 
 
 def _widths(table: list[list[str]]) -> list[int]:
     """Return how many columns of the terminal each column of a table needs."""
-    return [max(map(columns, column)) for column in zip(*table, strict=True)]
+    widths = []
+    for column in zip(*table, strict=True):
+        widths.append(max(map(columns, column)))
+    return widths
 
 
 def _line(cells: list[str], widths: list[int]) -> str:
@@ -103,7 +112,8 @@ def _line(cells: list[str], widths: list[int]) -> str:
     name, *numbers = cells
     name_width, *number_widths = widths
     padded = [pad(truncate_start(name, name_width), name_width)]
-    padded += map(str.rjust, numbers, number_widths)
+    for number, width in zip(numbers, number_widths, strict=True):
+        padded.append(number.rjust(width))
     return _GAP.join(padded)
 
 
@@ -126,9 +136,7 @@ _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 def _drawn(report: Report, width: int, style: TerminalStyle) -> Iterator[str]:
     """Yield lines that are safe for a terminal.
 
-    They are at most ``width`` columns wide if that is 40 or more. The numbers get their columns
-    first, then the names, then the bars, which compare the costs, or the tokens if no cost is
-    known.
+    They are at most ``width`` columns wide if that is 40 or more.
     """
     if not report.days:
         yield "no answers"
@@ -138,18 +146,9 @@ def _drawn(report: Report, width: int, style: TerminalStyle) -> Iterator[str]:
     table = [["model", *headings]]
     for row in usage.rows(report):
         table.append(_cells(row, fields))
-    widths = _widths(table)
+    widths, bar_width = _fit(_widths(table), width)
 
-    # Of a terminal of less than 40 columns ``free`` may be negative: then there are no names.
-    gaps = len(_GAP) * len(fields)
-    free = width - sum(widths[1:]) - gaps
-    longest_name = widths[0]
-    widths[0] = min(longest_name, free)
-    bar_width = 0
-    if free >= _MIN_NAME + len(_GAP) + _MIN_BAR:
-        widths[0] = min(longest_name, free - len(_GAP) - _MIN_BAR)
-        bar_width = min(_MAX_BAR, free - len(_GAP) - widths[0])
-
+    # Without a known cost the bars compare tokens.
     measure: Field = "cost" if report.total["cost"] else "total"
     for heading, section in (("day", report.days), ("model", report.models)):
         yield _styled(_line([heading, *headings], widths), BOLD, style)
@@ -161,9 +160,27 @@ def _drawn(report: Report, width: int, style: TerminalStyle) -> Iterator[str]:
                 line += _GAP + _styled(bar, DIM, style)
             yield line.rstrip()
         yield ""
-    _, *sums = table[-1]
-    yield _styled(_line(["total", *sums], widths).rstrip(), BOLD, style)
+    _, *sums = _cells(report.total, fields)
+    total = _line(["total", *sums], widths)
+    yield _styled(total.rstrip(), BOLD, style)
     yield from _remarks(report.total)
+
+
+def _fit(widths: list[int], width: int) -> tuple[list[int], int]:
+    """Return the columns of a table that fits a terminal, and those of its bars; 0 for no bars.
+
+    The numbers get their columns first, then the names, then the bars.
+    """
+    longest_name, *numbers = widths
+    gaps = len(_GAP) * len(numbers)
+    # Of a terminal of less than 40 columns this may be negative: then there are no names.
+    free = width - sum(numbers) - gaps
+    free_for_name = free - len(_GAP) - _MIN_BAR
+    if free_for_name < _MIN_NAME:
+        return [min(longest_name, free), *numbers], 0
+    name = min(longest_name, free_for_name)
+    bar = min(_MAX_BAR, free - len(_GAP) - name)
+    return [name, *numbers], bar
 
 
 def _heading(field: "Field") -> str:

@@ -9,7 +9,7 @@ from gptsh.errors import UsageError
 from gptsh.messages import Message, just_after, new_message_id, timestamp
 
 if TYPE_CHECKING:
-    from gptsh.core.document_types import Compaction, ContextState, Snapshot
+    from gptsh.core.document_types import Compaction, ContextState, Snapshot, Summary
 
 SessionEvent = tuple[str, Mapping[str, object]]  # the type and the fields
 
@@ -64,12 +64,14 @@ def record(
     old = doc["context"]["snapshots"]
     doc["context"] = {**doc["context"], "snapshots": _added(old, snapshot)}
     keep_newest(doc, keep)
+
     remaining = doc["context"]["snapshots"]
     events: list[SessionEvent] = [
         ("snapshot_created", {"snapshot": snapshot, "auto": name is None}),
     ]
     for item in old:
-        if item not in remaining and item.get("name") != name:
+        is_replaced = item.get("name") == name
+        if item not in remaining and not is_replaced:
             events.append(("snapshot_deleted", {"snapshot": item["name"]}))
     return events
 
@@ -80,9 +82,10 @@ def _added(snapshots: "Sequence[Snapshot]", new: "Snapshot") -> "list[Snapshot]"
     An automatic one gets the next number, unless it has one that is still free.
     """
     if new["reason"] == "auto":
-        numbers = [_number_of(item) for item in snapshots]
-        if _number_of(new) in (0, *numbers):  # another run may have taken its number
-            new["name"] = f"auto-{1 + max(numbers, default=0)}"
+        used_numbers = [_number_of(item) for item in snapshots]
+        number = _number_of(new)
+        if number == 0 or number in used_numbers:  # another run may have taken its number
+            new["name"] = f"auto-{1 + max(used_numbers, default=0)}"
     others = [item for item in snapshots if item.get("name") != new["name"]]
     return [*others, new]
 
@@ -108,11 +111,13 @@ def join_new(
     read_at: str,
 ) -> "list[Snapshot]":
     """Return the snapshots on disk, and those that we took since: our others were deleted."""
+    joined = theirs
     known_ids = {item["id"] for item in theirs}
     for item in ours:
-        if item["id"] not in known_ids and (item.get("created_at") or "") > read_at:
-            theirs = _added(theirs, item)
-    return theirs
+        is_new = (item.get("created_at") or "") > read_at
+        if is_new and item["id"] not in known_ids:
+            joined = _added(joined, item)
+    return joined
 
 
 def delete(doc: Document, name: str) -> None:
@@ -130,9 +135,10 @@ def automatic_at(doc: Document, end: int | None) -> str | None:
     """Return the name of the automatic snapshot after ``end`` messages (None: all), if any."""
     messages = doc["messages"][:end]
     automatic = [item for item in doc["context"]["snapshots"] if item.get("reason") == "auto"]
-    if automatic and messages and automatic[-1].get("message") == messages[-1]["id"]:
-        return automatic[-1].get("name")
-    return None
+    if not automatic or not messages:
+        return None
+    newest = automatic[-1]
+    return newest.get("name") if newest.get("message") == messages[-1]["id"] else None
 
 
 def find(context: "ContextState", name: str) -> "Snapshot | None":
@@ -154,19 +160,14 @@ def context_at(
     ``consolidated`` moves to the last remaining message, so that no message is remembered twice.
     """
     ids = [message["id"] for message in messages[:end]]
-    later_ids = {message["id"] for message in messages[end:]}
-    summaries = []
-    for summary in context["summaries"]:
-        is_inside = summary.get("first") in ids and summary.get("last") in ids
-        if is_inside and (snapshot is None or _is_before(summary.get("created_at"), snapshot)):
-            summaries.append(summary)
+    later_ids = [message["id"] for message in messages[end:]]
+    summaries = _summaries_at(context, ids, snapshot)
     compaction = context["compaction"]
     if compaction:
-        summary_id = compaction.get("summary")
-        has_summary = summary_id is None or any(item["id"] == summary_id for item in summaries)
         kept = 0  # without later messages, the newest are the same as they were then
         if later_ids:
             kept = compaction.get("kept") or 0
+        has_summary = _has_summary(compaction, summaries)
         if not has_summary or not _still_applies(compaction, ids, kept, snapshot):
             compaction = None
     consolidated = context["consolidated"]
@@ -185,6 +186,26 @@ def context_at(
     }
 
 
+def _summaries_at(
+    context: "ContextState",
+    ids: Sequence[str],
+    snapshot: "Snapshot | None",
+) -> "list[Summary]":
+    """Return the summaries of the messages with these ids, made before the snapshot, if any."""
+    summaries = []
+    for summary in context["summaries"]:
+        is_inside = summary.get("first") in ids and summary.get("last") in ids
+        if is_inside and (snapshot is None or _is_before(summary.get("created_at"), snapshot)):
+            summaries.append(summary)
+    return summaries
+
+
+def _has_summary(compaction: "Compaction", summaries: "Sequence[Summary]") -> bool:
+    """Return whether the summary that a compaction uses, if any, is among these."""
+    summary_id = compaction.get("summary")
+    return summary_id is None or any(item["id"] == summary_id for item in summaries)
+
+
 def _is_before(moment: str | None, snapshot: "Snapshot") -> bool:
     return (moment or "") < (snapshot.get("created_at") or "")
 
@@ -201,7 +222,8 @@ def _still_applies(
     """
     if compaction.get("upto") not in ids:
         return False
-    if len(ids) - 1 - ids.index(compaction["upto"]) < kept:
+    later_count = len(ids) - 1 - ids.index(compaction["upto"])
+    if later_count < kept:
         return False
     if snapshot is None:
         return True

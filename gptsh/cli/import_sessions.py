@@ -27,6 +27,7 @@ from gptsh.text import one_line, quantity, truncate_end
 _SUFFIXES = (".json", ".jsonl", ".db", ".md", ".yaml", ".gob", "")  # that are read in a folder
 _MAX_NOTES = 20  # for the unreadable parts of one file
 _UNKNOWN = "unknown format"
+_FORMATS = f"known formats: {', '.join(NAMES)}"
 _STDIN = "standard input"
 _DELAY = 1.0  # seconds before the bar is drawn: short work needs none
 _PERIOD = 0.1  # seconds between two drawings
@@ -72,19 +73,22 @@ class _Row(NamedTuple):
 
     def line(self) -> str:
         """Return the line for users, such as ``imported 7x2m: 9 messages, Config (nanocoder)``."""
-        state = self.imported.state
-        facts = ["nothing new"]
-        if state == "imported":
-            facts = [quantity(self.imported.added, "message")]
-        elif state == "grown":
-            facts = [quantity(self.imported.added, "more message")]
-        if self.imported.completed:
-            facts.append(f"{self.imported.completed} completed")
-        facts.append(title_of(self.imported.doc))
-        session = self.imported.filename[folders.ID]
+        imported = self.imported
+        if imported.state == "imported":
+            news = quantity(imported.added, "message")
+        elif imported.state == "grown":
+            news = quantity(imported.added, "more message")
+        else:
+            news = "nothing new"
+        facts = [news]
+        if imported.completed:
+            facts.append(f"{imported.completed} completed")
+        facts.append(title_of(imported.doc))
+
+        session = imported.filename[folders.ID]
         if self.name:
             session += f", {self.name}"
-        return one_line(f"{state} {session}: {', '.join(facts)} ({self.format})")
+        return one_line(f"{imported.state} {session}: {', '.join(facts)} ({self.format})")
 
     def fields(self) -> dict[str, object]:
         """Return the object for programs."""
@@ -117,9 +121,6 @@ class _Import:
         self._possible_names: dict[str, None] = {}  # that --keep-keys would give
         self._unread = _Unread()
         self._bar = _Bar()
-        self._all_files = 1
-        self._read_files = 0
-        self._share = 0.0  # of the current file that is read
 
     def read_all(self, piped: bytes | None, report: Callable[[_Row], object]) -> None:
         """Import all sessions, then print notes on what was not read; ``report`` gets each row.
@@ -166,14 +167,14 @@ class _Import:
                 files[path] = None
             else:
                 raise UsageError(f"{path}: no such file or folder")
-        self._all_files = len(files)
+        self._bar.all_files = len(files)
         for file in files:
             try:
                 yield Source(file, Path(file), on_read=self._on_read)
             except BadInput as err:
                 self._unread.add(file, Skipped(file, str(err)))
-            self._read_files += 1
-            self._share = 0.0
+            self._bar.read_files += 1
+            self._bar.share = 0.0
 
     def _files_in(self, folder: str) -> Iterator[str]:
         """Yield the files under a folder that may contain sessions, hidden ones too, by name.
@@ -198,12 +199,11 @@ class _Import:
 
     def _on_read(self, share: float) -> None:
         self._interrupts.check()
-        self._share = share
+        self._bar.share = share
         self._draw_bar()
 
     def _draw_bar(self) -> None:
-        share = (self._read_files + self._share) / self._all_files
-        self._bar.draw(share, quantity(self._states.total(), "session"))
+        self._bar.draw(quantity(self._states.total(), "session"))
 
     def _sessions_in(self, source: Source) -> Iterator[tuple[Document, str]]:
         """Yield each session of a source and its format; record what cannot be read."""
@@ -239,19 +239,17 @@ class _Import:
 
     def _name(self, imported: Imported) -> str | None:
         """With --keep-keys, name a session by its key in the other tool and return the name."""
-        key = as_dict(imported.doc["meta"].get("imported")).get("name")
-        name = f"@{key}"
-        if not isinstance(key, str) or not folders.is_name(name):
+        name = _name_of_key(imported.doc)
+        if name is None:
             return None
-
         owner = folders.filename_of_name(name)
         if not self._keeps_keys:
             if imported.state == "imported" and owner is None:
                 self._possible_names[name] = None
             return None
-        if owner not in (None, imported.filename):
+        if owner is not None and owner != imported.filename:
             self._bar.hide()
-            stdio.note(f"{name} already names another session: {str(owner)[folders.ID]}")
+            stdio.note(f"{name} already names another session: {owner[folders.ID]}")
             return None
         self._importer.name(name, imported.filename)
         return name
@@ -262,29 +260,42 @@ class _Import:
         Raises UsageError if nothing was imported.
         """
         count = self._states.total()
-        name = ", ".join(_STDIN if path == "-" else path for path in self._paths)
-        formats = f"known formats: {', '.join(NAMES)}"
-        if not count and len(self._paths) == 1 and not os.path.isdir(name):
-            reasons = self._unread.reasons() or [f"{name}: no session is in it"]
-            if len(reasons) == 1:
-                is_unknown = reasons[0].endswith(_UNKNOWN)
-                raise UsageError(reasons[0], formats if is_unknown else "")
+        names = ", ".join(_STDIN if path == "-" else path for path in self._paths)
+        is_one_file = len(self._paths) == 1 and not os.path.isdir(names)
+        if not count and is_one_file:
+            self._refuse_file(names)
 
         self._unread.write_notes()
         if self._possible_names:
             stdio.note(f"--keep-keys would name them {abbreviate([*self._possible_names])}")
         if not count:
-            raise UsageError(f"{name}: nothing that could be imported", formats)
+            raise UsageError(f"{names}: nothing that could be imported", _FORMATS)
         if count > 1:
             stdio.note(self._totals())
+
+    def _refuse_file(self, name: str) -> None:
+        """Raise UsageError if there is one reason why nothing in a file was imported."""
+        reasons = self._unread.reasons() or [f"{name}: no session is in it"]
+        if len(reasons) == 1:
+            is_unknown = reasons[0].endswith(_UNKNOWN)
+            raise UsageError(reasons[0], _FORMATS if is_unknown else "")
 
     def _totals(self) -> str:
         """Return the numbers of sessions in one line."""
         parts = []
         for state in ("imported", "grown", "known"):
-            if self._states[state]:
-                parts.append(f"{self._states[state]:,} {state}")
+            count = self._states[state]
+            if count:
+                parts.append(f"{count:,} {state}")
         return f"{quantity(self._states.total(), 'session')}: {', '.join(parts)}"
+
+
+def _name_of_key(doc: Document) -> str | None:
+    """Return the key that a session has in the other tool as an ``@NAME``, if it can be one."""
+    key = as_dict(doc["meta"].get("imported")).get("name")
+    name = f"@{key}"
+    is_valid = isinstance(key, str) and folders.is_name(name)
+    return name if is_valid else None
 
 
 def _may_be_session(file: str) -> bool:
@@ -327,19 +338,19 @@ class _Unread:
 
     def reasons(self) -> list[str]:
         """Return why each part was not read, with its place."""
-        parts = [skipped for _, skipped in self._noted] + self._foreign
-        return [f"{part.where}: {part.why}" for part in parts]
+        noted = [skipped for _, skipped in self._noted]
+        return [f"{part.where}: {part.why}" for part in (*noted, *self._foreign)]
 
     def write_notes(self) -> None:
         """Print notes on all that was not read."""
         for why, group in groupby(self._noted, key=lambda entry: entry[1].why):
             entries = list(group)
-            places = [skipped.where for _, skipped in entries]
             files = list(dict.fromkeys(file for file, _ in entries))
             if len(files) > _MAX_NOTES:  # of a tool whose sessions are not read
-                places = [abbreviate(files)]
-            for place in places:
-                stdio.note(f"{place}: {why}")
+                stdio.note(f"{abbreviate(files)}: {why}")
+                continue
+            for _, skipped in entries:
+                stdio.note(f"{skipped.where}: {why}")
         unread = self._counts.total()
         if unread:
             unnamed = unread - len(self._noted)
@@ -360,20 +371,25 @@ class _Bar:
     """A progress bar on stderr, if that is a terminal. Ctrl-S there does not block it."""
 
     def __init__(self) -> None:
+        self.all_files = 1
+        self.read_files = 0
+        self.share = 0.0  # of the current file that is read, from 0 to 1
         self._screen = stdio.Sink(sys.stderr) if stdio.shows_frames(sys.stderr) else None
         self._next_drawing = time.monotonic() + _DELAY
         self._is_drawn = False
 
-    def draw(self, share: float, text: str) -> None:
-        """Draw which share is done, from 0 to 1, unless that was done a moment ago."""
+    def draw(self, text: str) -> None:
+        """Draw which share is done, and a text, unless that was done a moment ago."""
         now = time.monotonic()
-        if self._screen and now >= self._next_drawing:
-            self._next_drawing = now + _PERIOD
-            bar = "#" * round(share * _CELLS)
-            line = f"[{bar:-<{_CELLS}}] {share:.0%}, {text}"
-            line = truncate_end(line, stdio.width(sys.stderr) - 1)
-            if self._screen.offer(_ERASE + line):
-                self._is_drawn = True
+        if self._screen is None or now < self._next_drawing:
+            return
+        self._next_drawing = now + _PERIOD
+        share = (self.read_files + self.share) / self.all_files
+        bar = "#" * round(share * _CELLS)
+        line = f"[{bar:-<{_CELLS}}] {share:.0%}, {text}"
+        line = truncate_end(line, stdio.width(sys.stderr) - 1)
+        if self._screen.offer(_ERASE + line):
+            self._is_drawn = True
 
     def hide(self) -> None:
         """Erase the bar before other output; the next ``draw`` draws it again."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gptsh.cli.jobs import chosen_tools
 from gptsh.cli.options import Flags
 from gptsh.config import settings
+from gptsh.config.settings import Settings
 from gptsh.errors import GptshError, ToolServerError
 from gptsh.jsonio import JsonObject
 from gptsh.manage import lists
@@ -28,23 +29,35 @@ def list_agents(flags: Flags) -> int:
     A star marks the default agent.
     """
     config = settings.load(os.environ, flags.config)
+    default_agent = config.agent or config.default_agent
     agents: list[JsonObject] = []
     for agent in config.agents.readable(stdio.note):
         model = model_of(config, agent, agent.model)
-        if matches_model(model, flags.model):
-            is_default = agent.name == (config.agent or config.default_agent)
-            fields = {"name": agent.name, "model": model, "default": is_default}
-            agents.append({**fields, "names": agent.prompt_names()})
-    for name in config.agents:
-        if note := config.agents.conflict(name):
-            stdio.note(note)
-    if note := config.agents.note_on_others():
-        stdio.note(note)
+        if not matches_model(model, flags.model):
+            continue
+        fields = {
+            "name": agent.name,
+            "model": model,
+            "default": agent.name == default_agent,
+            "names": agent.prompt_names(),
+        }
+        agents.append(fields)
+    _note_on_agents(config)
+
     none = f"no agent has a model that matches {flags.model}" if flags.model else ""
     items = lists.or_note(agents[: flags.limit], none)
     lines = lists.lines_of(items, lambda item: agent_line(**item), dict, flags.output)
     lists.show(lines, flags.output)
     return 0
+
+
+def _note_on_agents(config: Settings) -> None:
+    """Print notes on files of agents that are not read, and on files that are none."""
+    notes = [config.agents.conflict(name) for name in config.agents]
+    notes.append(config.agents.note_on_others())
+    for note in notes:
+        if note:
+            stdio.note(note)
 
 
 def list_models(flags: Flags) -> int:
@@ -72,16 +85,9 @@ def list_tools(flags: Flags) -> int:
     from gptsh.tools.toolbox import Toolbox
 
     config = settings.load(os.environ, flags.config)
-    whose = "the servers have"
-    chosen = chosen_tools(flags)
-    if flags.no_tools:
-        whose = "--no-tools leaves"
-    elif flags.agent is not None:
-        whose = f"agent {flags.agent} has"
-    if chosen is None and flags.agent is not None:
-        chosen = agent_of(config, TurnOptions(agent=flags.agent), None).tools
+    chosen = _chosen_tools(flags, config)
     failures: list[GptshError] = []
-    servers = config.tool_servers.select(("all",) if chosen is None else chosen, failures.append)
+    servers = config.tool_servers.select(chosen, failures.append)
     if failures and not servers:
         raise failures[0]
 
@@ -100,14 +106,32 @@ def list_tools(flags: Flags) -> int:
     items: Iterable[OfferedTool] = islice(offered, flags.limit)
     if failures:
         items = _then_raise(items, failures, debug=flags.debug)
-    elif config.tool_servers.names:
-        items = lists.or_note(items, f"{whose} no tools")
     else:
-        way = "add one under [mcp.servers.NAME] in config.toml"
-        items = lists.or_note(items, f"no tool servers: {way}")
+        items = lists.or_note(items, _no_tools(flags, config))
     lines = lists.lines_of(items, lambda item: tool_line(item.tool), _tool_object, flags.output)
     lists.show(lines, flags.output)
     return 0
+
+
+def _chosen_tools(flags: Flags, config: Settings) -> Sequence[str]:
+    """Return the tools of the options, else those of the agent of ``-a``, else all."""
+    chosen = chosen_tools(flags)
+    if chosen is not None:
+        return chosen
+    if flags.agent is None:
+        return ("all",)
+    return agent_of(config, TurnOptions(agent=flags.agent), None).tools
+
+
+def _no_tools(flags: Flags, config: Settings) -> str:
+    """Return the note on an empty list of tools."""
+    if not config.tool_servers.names:
+        return "no tool servers: add one under [mcp.servers.NAME] in config.toml"
+    if flags.no_tools:
+        return "--no-tools leaves no tools"
+    if flags.agent is not None:
+        return f"agent {flags.agent} has no tools"
+    return "the servers have no tools"
 
 
 def _then_raise(

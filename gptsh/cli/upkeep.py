@@ -1,6 +1,7 @@
 """Prune old sessions (``--prune-sessions``), and consolidate memories (``--consolidate``)."""
 
 import os
+from typing import NamedTuple
 
 from gptsh.cli.jobs import filters_of, older_than, refuse_filters, session_ref, time_limit
 from gptsh.cli.options import Flags
@@ -33,7 +34,7 @@ def prune_sessions(flags: Flags) -> int:
     if flags.archive and flags.archived:
         raise UsageError("--archive and --archived cannot be used together")
     old = _old_sessions(flags)
-    if not (flags.yes and old):
+    if not old or not flags.yes:
         _show_old(old, flags)
         return 0
     versions = {item["filename"]: item["updated_at"] for item in old}
@@ -53,16 +54,20 @@ def _old_sessions(flags: Flags) -> list[SessionSummary]:
     before = older_than(age) if age is not None else None
     filters = filters_of(flags)
     # The limit is for the sessions to prune, not for those to choose from.
-    items = or_note(matching_sessions(filters._replace(limit=None)), nothing_found(filters))
+    matching = matching_sessions(filters._replace(limit=None))
+    items = or_note(matching, nothing_found(filters))
     if flags.unanswered:
         items = (item for item in items if item["messages"] == item["turns"] == 1)
-    return retention.select_to_prune(items, flags.keep, before, flags.limit)
+    return retention.select_to_prune(items, flags.keep, before=before, limit=flags.limit)
 
 
 def _show_old(old: list[SessionSummary], flags: Flags) -> None:
     """List the sessions that ``--yes`` would delete or archive, and say so."""
     lines = lists.lines_of(
-        old, lists.session_line(flags.output), lists.session_object, flags.output
+        old,
+        lists.session_line(flags.output),
+        fields=lists.session_object,
+        output=flags.output,
     )
     lists.show(lines, flags.output, safe=lists.shows_rows(flags.output))
     verb = "archived" if flags.archive else "deleted"
@@ -82,7 +87,13 @@ def _show_old(old: list[SessionSummary], flags: Flags) -> None:
 #
 # ``--consolidate``: add what is new in sessions to the memories of their agents.
 
-_Target = tuple[str, str, str]  # the id, the file name and the agent of a session
+
+class _Target(NamedTuple):
+    """A session whose agent's memory gets what is new."""
+
+    session: str
+    filename: str
+    agent: str
 
 
 def consolidate(flags: Flags) -> int:
@@ -105,7 +116,7 @@ def consolidate(flags: Flags) -> int:
     writer = ChangeWriter(_result_line, dict, flags.output, interruptible=True)
     with interrupts, interrupts.shielded(), writer:
         for target in reversed(targets):  # the oldest session first
-            result = consolidation.run(*target)
+            result = consolidation.run(target.session, target.filename, target.agent)
             if named or _has_news(result):
                 writer.write(result)
             if consolidation.is_over:
@@ -130,8 +141,11 @@ def _result_line(result: Consolidated) -> str:
 def _matching_sessions(flags: Flags) -> list[_Target]:
     """Return the sessions that the filters choose, newest first."""
     filters = filters_of(flags)
-    items = or_note(matching_sessions(filters), nothing_found(filters))
-    return [(item["id"], item["filename"], item["agent"] or "default") for item in items]
+    targets = []
+    for item in or_note(matching_sessions(filters), nothing_found(filters)):
+        agent = item["agent"] or "default"
+        targets.append(_Target(item["id"], item["filename"], agent=agent))
+    return targets
 
 
 def _named_session(flags: Flags, consolidation: Consolidation) -> _Target | None:
@@ -144,7 +158,8 @@ def _named_session(flags: Flags, consolidation: Consolidation) -> _Target | None
     if ref is None:
         return None
     refuse_filters(flags, "-s or -c")
-    if folders.split_ref(ref)[1] is not None:
+    _, point = folders.split_ref(ref)
+    if point is not None:
         raise UsageError(f"{ref}: a point cannot be consolidated", "name the session alone")
     filename = folders.filename_of(ref)
     doc = sessions.load_session(filename)
@@ -155,4 +170,4 @@ def _named_session(flags: Flags, consolidation: Consolidation) -> _Target | None
         raise UsageError(problem, f"set memory under [agents.{name}]")
     if not has_memory(agent):
         raise UsageError("echo cannot write a memory", f"set model_small under [agents.{name}]")
-    return doc["id"], filename, name
+    return _Target(doc["id"], filename, agent=name)

@@ -67,8 +67,11 @@ def open_own(path: Path | str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
-def is_due(stamp: Path, seconds: float) -> bool:
-    """Whether so many seconds have passed since this returned True for the stamp, an empty file."""
+def stamp_if_due(stamp: Path, seconds: float) -> bool:
+    """Touch an empty file, the stamp, unless it is younger than so many seconds.
+
+    Return whether it was touched, or cannot be.
+    """
     with contextlib.suppress(OSError):
         if stamp.exists() and time.time() - stamp.stat().st_mtime < seconds:
             return False

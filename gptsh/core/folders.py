@@ -3,7 +3,7 @@
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from math import inf
 from pathlib import Path
@@ -71,23 +71,27 @@ def make_private(folder: Path) -> None:
             folder.chmod(0o700)
 
 
-def note_on_others() -> str | None:
-    """Return a line about a folder of the store that others have or can change.
-
-    None from then on.
-    """
+def warn_about_permissions(note: Callable[[str], object]) -> None:
+    """Note, only once, that a folder of the store belongs to others or can be changed by them."""
     state = app_folder("state")
     for folder in (state, sessions_folder(), archive_folder(), names_folder()):
-        with contextlib.suppress(OSError):
-            status = folder.stat()
-            problem = ""
-            if files.is_foreign(status):
-                problem = "belongs to another user"
-            elif status.st_mode & 0o022:
-                problem = "can be changed by other users"
-            if problem and files.is_due(state / ".others.noted", inf):
-                return f"{folder} {problem}: gptsh follows only your own links there"
-    return None
+        problem = _access_of_others(folder)
+        if problem and files.stamp_if_due(state / ".others.noted", inf):
+            note(f"{folder} {problem}: gptsh follows only your own links there")
+            return
+
+
+def _access_of_others(folder: Path) -> str:
+    """Return what others can do with a folder; "" for nothing, or if there is no such folder."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return ""
+    if files.is_foreign(status):
+        return "belongs to another user"
+    if status.st_mode & 0o022:
+        return "can be changed by other users"
+    return ""
 
 
 def names_in(folder: Path) -> list[str]:

@@ -13,7 +13,7 @@ from zlib import crc32
 
 from gptsh.core.folders import make_private, sessions_folder
 from gptsh.errors import StoreBusy
-from gptsh.files import is_due, open_own
+from gptsh.files import open_own, stamp_if_due
 
 # ---- locks
 #
@@ -58,7 +58,7 @@ def locked(
             if _lock(descriptor, folder, wait, note):
                 break
         else:
-            if note and is_due(folder / ".unlocked.noted", _DAY):
+            if note and stamp_if_due(folder / ".unlocked.noted", _DAY):
                 advice = "do not use gptsh twice at once there"
                 note(f"{folder} is on a file system without locks: {advice}")
         with contextlib.suppress(OSError):

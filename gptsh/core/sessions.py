@@ -258,9 +258,8 @@ def save_session(
         folder = sessions_folder()
         if not (at and FILENAME.fullmatch(at)):
             get_sessions_dir()
-            warning = folders.note_on_others() if note else None
-            if note and warning:
-                note(warning)
+            if note:
+                folders.warn_about_permissions(note)
         wait = None if fsync else locks.SHORT_LOCK_WAIT
         with locks.locked(folder.parent, wait, note=note):
             path = _path_at(doc, at) if at else None

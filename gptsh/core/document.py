@@ -465,12 +465,14 @@ def add_call(
     doc["usage"] = {**doc["usage"], "calls": [*calls, call]}
 
 
-def update_totals(doc: Document) -> None:
+def recount(doc: Document) -> None:
     """Recompute ``stats`` and ``usage.cost`` from messages and calls; safe to call again."""
+    counts = stats(doc["messages"], doc["stats"]["preview"])
+    doc["stats"] = {**doc["stats"], **counts}
     usage = doc["usage"]
-    doc["stats"] = {**doc["stats"], **stats(doc["messages"], doc["stats"]["preview"])}
     costs = [item.get("cost") for item in (*doc["messages"], *usage["calls"])]
-    usage["cost"] = sum_costs([*costs, usage.get("carried")])
+    costs.append(usage.get("carried"))
+    usage["cost"] = sum_costs(costs)
 
 
 def change_tags(doc: Document, added: Iterable[str], removed: Collection[str] = ()) -> None:
@@ -548,7 +550,9 @@ def parse_file(data: bytes, path: str) -> tuple[Document, list[str]]:
     except (ValueError, RecursionError) as err:
         raise ValueError(f"not JSON: {err}") from err
     name = path[-25:]  # yyyyMMdd-HHMMSS-id.json
-    doc, malformed = parse_document(value, name[16:20], f"{name[:8]}T{name[9:15]}Z")
+    session_id = name[16:20]
+    created = f"{name[:8]}T{name[9:15]}Z"
+    doc, malformed = parse_document(value, session_id, created)
     if is_unsaved(doc):  # as another program may leave it; a file is a saved session
         doc["updated_at"] = just_after(doc["created_at"])
     return doc, malformed

@@ -220,7 +220,7 @@ def append_messages(
             usage["carried"] = sum_costs([usage.get("carried"), cost])
         elif added[-1].get("cost") is None:
             added[-1]["cost"] = cost
-    document.update_totals(doc)
+    document.recount(doc)
     return added
 
 

@@ -48,7 +48,7 @@ class Report(NamedTuple):
 
 def update_totals(doc: Document) -> None:
     """Compute the totals that a file keeps: those of all messages, and those by day and model."""
-    document.update_totals(doc)
+    document.recount(doc)
     doc["stats"]["days"] = sums_by_day(doc)
 
 

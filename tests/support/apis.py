@@ -104,7 +104,7 @@ def request(messages: list[Any], provider: str) -> Request:
 def exercise(found: dict[str, Any], *dialects: str) -> None:
     """Use a document in all ways, and build its requests in these APIs (default: all). Must not raise."""
     doc = document.parse_document(found)[0]
-    document.update_totals(doc)
+    document.recount(doc)
     facts = session_details(doc)
     assert all(list(transcript(doc, facts, full=full)) for full in (False, True))
     usage.count([usage.sums_by_day(doc)])

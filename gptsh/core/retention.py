@@ -200,7 +200,7 @@ def _state_if_kept(
     """Return why a session is not to be changed; None if it is to be changed."""
     if not folders.exists(filename):
         return "gone"
-    if not updated_at:
+    if updated_at is None:
         return None
     is_moved = folders.path_of(filename).parent != expected_folder
     is_changed = was is None or was["updated_at"] != updated_at
@@ -273,6 +273,7 @@ def select_to_prune(
         if used is not None:
             dated.append((used, item["filename"], item))
     dated.sort(key=lambda entry: entry[:2], reverse=True)
+
     pruned = []
     for used, _, item in dated[keep or 0 :]:
         if before is None or used < before:
@@ -287,26 +288,35 @@ def archive_old(rules: Sessions, just_used: str) -> None:
     ``just_used`` is the file name of a session that is kept. The age of an imported session counts
     from its import. Raises StoreError, or BadSession for an unreadable folder.
     """
+    archive(_old_sessions(rules, just_used), wait=0)
+
+
+def _old_sessions(rules: Sessions, just_used: str) -> dict[str, str | None]:
+    """Return the file names of the sessions to archive, oldest first, with their ``updated_at``."""
     since = 0.0
     if rules.archive_after_days:
         since = time.time() - rules.archive_after_days * 86400
-    dated = by_file_time(sessions_folder())[::-1]
-    excess = len(dated) - rules.max_sessions if rules.max_sessions else 0
+    oldest_first = by_file_time(sessions_folder())[::-1]
+    excess = 0
+    if rules.max_sessions:
+        excess = len(oldest_first) - rules.max_sessions
     archived = set(names_in(archive_folder()))
+
     old: dict[str, str | None] = {}
-    for position, (file_time, name) in enumerate(dated):
+    for position, (file_time, name) in enumerate(oldest_first):
+        if len(old) == _AT_ONCE:
+            break
         is_beyond = position < excess
-        if not is_beyond and file_time >= since:
-            continue
-        if name == just_used or len(old) == _AT_ONCE:
+        is_recent = not is_beyond and file_time >= since
+        if is_recent or name == just_used:
             continue
         path = folders.path_of(name)
         # If another session has this name in the archive, nobody knows which of the two is to stay.
         if name in archived and not is_same_session(path, archive_folder() / name):
             continue
         head = try_read(str(path), read_head)
-        if isinstance(head, Unreadable) or head is None:
+        if head is None or isinstance(head, Unreadable):
             continue
         if is_beyond or imported_at(as_dict(head.get("meta"))) < since:
             old[name] = summary_of(head, None, name)["updated_at"]
-    archive(old, wait=0)
+    return old

@@ -227,7 +227,9 @@ def _latest_uses(uses: dict[str, str] | None, others: dict[str, str] | None) -> 
         for project, used in table.items():
             used = min(used, now)  # the clock of another machine may be ahead
             latest[project] = max(used, latest.get(project, ""))
-    newest = sorted(latest, key=lambda project: latest[project])[-_MAX_PROJECTS:]
+
+    by_time = sorted(latest, key=lambda project: latest[project])
+    newest = by_time[-_MAX_PROJECTS:]
     return {project: latest[project] for project in newest}
 
 

@@ -34,7 +34,7 @@ def delete_sessions(refs: Sequence[str], output: str | None = None, *, yes: bool
 
 
 def _confirmed(filenames: Iterable[str]) -> dict[str, str | None]:
-    """Ask about each session; return when those to delete were last used, "" if unreadable.
+    """Ask about each session; return when those to delete were last used, None if unreadable.
 
     ``retention.delete`` keeps a session that is used between the question and the answer.
     """
@@ -42,7 +42,7 @@ def _confirmed(filenames: Iterable[str]) -> dict[str, str | None]:
     for filename in filenames:
         summary = listing.summary_at(filename)
         if confirm(f"Delete session {_describe(filename, summary)} permanently?"):
-            versions[filename] = summary["updated_at"] if summary else ""
+            versions[filename] = summary["updated_at"] if summary else None
         else:
             stdio.note(f"session {filename[ID]} was not deleted")
     return versions

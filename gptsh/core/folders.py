@@ -32,7 +32,10 @@ _CONFLICT_COPY = re.compile(
 
 
 def sessions_folder() -> Path:
-    """``${XDG_STATE_HOME:-~/.local/state}/gptsh/sessions``, on macOS too. It may not exist."""
+    """Return ``${XDG_STATE_HOME:-~/.local/state}/gptsh/sessions``, on macOS too.
+
+    It may not exist.
+    """
     return app_folder("state") / "sessions"
 
 
@@ -196,11 +199,21 @@ def filename_of(ref: str) -> str:
         return named
     if INDEX.fullmatch(ref):
         return _name_at(int(ref))
+    return _name_of_path(ref) or _name_of_id(ref)
+
+
+def _name_of_path(ref: str) -> str | None:
+    """Return the file name that a reference has, alone or at the end of its path; else None."""
     name = os.path.basename(ref)
     if FILENAME.fullmatch(name) and exists(name):
         with contextlib.suppress(OSError, ValueError):
             if name == ref or os.path.samefile(ref, path_of(name)):
                 return name
+    return None
+
+
+def _name_of_id(ref: str) -> str:
+    """Return the file name of an id or a unique prefix of one. Raises UnknownSession."""
     candidates: list[str] = []
     # Sessions are read twice: another run may move a file back from the archive meanwhile.
     for folder in (sessions_folder(), archive_folder(), sessions_folder()):

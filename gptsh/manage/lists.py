@@ -82,14 +82,14 @@ def show(lines: Iterable[str], output: str | None, *, safe: bool = False) -> Non
     try:
         for line in rest:
             shown.append(line)
-            for row in line.split("\n"):
-                free -= 1 + columns(row) // width  # at most: escape sequences count, too
+            free -= _rows_of(line, width)
             if free < 0:
                 break
     finally:
-        if free >= 0:  # even before an error, or Ctrl-C during a long search
+        fits_screen = free >= 0
+        if fits_screen:  # even before an error, or Ctrl-C during a long search
             stdio.write_lines(shown, safe=True)
-    if free >= 0:
+    if fits_screen:
         return
 
     def all_lines() -> Iterator[str]:
@@ -101,6 +101,14 @@ def show(lines: Iterable[str], output: str | None, *, safe: bool = False) -> Non
     from gptsh.terminal import programs
 
     programs.show_in_pager(all_lines)
+
+
+def _rows_of(line: str, width: int) -> int:
+    """Return at most how many rows of a terminal a line needs: escape sequences count, too."""
+    rows = 0
+    for row in line.split("\n"):
+        rows += 1 + columns(row) // width
+    return rows
 
 
 def shows_rows(output: str | None) -> bool:

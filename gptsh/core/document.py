@@ -122,8 +122,10 @@ def _is_time(value: object) -> TypeGuard[str]:
 
 
 def _is_cut(value: object) -> bool:
-    """Whether a value is ``[part, start, end]``: text that is left out of a part of a message."""
-    return isinstance(value, list) and [*map(type, value)] == [int, int, int]
+    """Return whether a value is ``[part, start, end]``: what is left out of a part of a message."""
+    if not isinstance(value, list) or len(value) != 3:
+        return False
+    return all(type(number) is int for number in value)
 
 
 _DOCUMENT: Shape = {

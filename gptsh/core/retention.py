@@ -77,7 +77,10 @@ def move_to_archive(path: Path) -> None:
 
 
 def is_same_session(path: Path, other: Path) -> bool:
-    """Whether two files of one name are versions of one session, as far as they can be read."""
+    """Return whether two files of one name are versions of one session.
+
+    False if one of them cannot be read.
+    """
     try:
         created = {document.read_head(str(file))["created_at"] for file in (path, other)}
     except (OSError, ValueError, KeyError):

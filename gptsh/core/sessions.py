@@ -276,21 +276,31 @@ def save_session(
             if stored and path.name == at and stored["created_at"] != doc["created_at"]:
                 problem = f"session {doc['id']} was replaced by another of the same id"
                 raise SessionGone(problem, _NOT_SAVED)
-            new = doc.copy()
-            if stored:
-                turns.add_keys(stored["messages"], doc["messages"])
-                new = turns.merge(doc, stored)
+            new = _union(doc, stored)
             if change:
                 change(new)
             if touch:
-                now = timestamp()
-                created = new["created_at"]
-                new["updated_at"] = now if now > created else just_after(created)
+                _touch(new)
             path = _write(new, path, stored, fsync=fsync, touch=touch)
             doc.update(new)  # before anything below fails: it is on disk now
             if at and at.startswith("@"):
                 folders.point_name(at, path.name, fsync=fsync)
     return str(path)
+
+
+def _union(doc: Document, stored: Document | None) -> Document:
+    """Return the union of a document and its file, None if it has none yet."""
+    if stored is None:
+        return doc.copy()
+    turns.add_keys(stored["messages"], doc["messages"])
+    return turns.merge(doc, stored)
+
+
+def _touch(doc: Document) -> None:
+    """Set the time of the last change: now, but later than the creation."""
+    now = timestamp()
+    created = doc["created_at"]
+    doc["updated_at"] = now if now > created else just_after(created)
 
 
 def _write(new: Document, path: Path, stored: Document | None, *, fsync: bool, touch: bool) -> Path:
@@ -428,13 +438,13 @@ _TITLE_LABEL = r"(?i)^[*#\s]*title\s*:"  # that some models write before the tit
 
 
 def wants_title(doc: Document) -> bool:
-    """Whether to ask for a title: the session has none, and each request for one was late."""
+    """Return whether to ask for a title: there is none, and each request for one was late."""
     is_asked = any(not call.get("late") for call in _title_calls(doc))
     return not doc["title"] and not is_asked and any(map(starts_turn, doc["messages"]))
 
 
 def is_left_to_background(head: Head) -> bool:
-    """Whether a run has left the title to the background process, by the head of the file."""
+    """Return whether a run has left the title to the background process, by a file's head."""
     calls = _title_calls(head)
     return not head.get("title") and bool(calls) and all(call.get("late") is True for call in calls)
 

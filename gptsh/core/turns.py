@@ -32,7 +32,7 @@ def unanswered(messages: Sequence[Message]) -> bool:
 
 
 def unfinished(messages: Sequence[Message]) -> bool:
-    """Whether the model has to answer: a question, a tool result, or calls without results."""
+    """Return whether the model has to answer: a question, a tool result, or open calls."""
     for message in reversed(messages):
         if message["role"] != "assistant" or message.get("tool_calls"):
             return any(map(starts_turn, messages))

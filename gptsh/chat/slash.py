@@ -17,7 +17,7 @@ from gptsh.chat import commands
 from gptsh.chat.conversation import Conversation, begin_answer, show_recap
 from gptsh.chat.picker import pick
 from gptsh.content.attachments import media_of, name_of
-from gptsh.core import folders, turns, usage
+from gptsh.core import folders, turns, usage, usage_report
 from gptsh.core.document import Document
 from gptsh.core.listing import title_of
 from gptsh.errors import GptshError, UsageError
@@ -652,7 +652,7 @@ def do_usage(chat: Conversation, args: str) -> None:
     with contextlib.suppress(GptshError):  # its file is lost: what is in memory counts
         chat.refresh()
     sums = [usage.sums_by_day(chat.doc)] if chat.doc else []
-    draw_usage(usage.count(sums), None)
+    draw_usage(usage_report.count(sums), None)
 
 
 def do_help(_chat: Conversation, args: str) -> None:

@@ -4,9 +4,9 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gptsh.core import listing, sessions, usage
+from gptsh.core import listing, sessions, usage, usage_report
 from gptsh.core.listing import Unreadable
-from gptsh.core.usage import FIELDS, Report, Row
+from gptsh.core.usage_report import FIELDS, Report, Row
 from gptsh.manage import lists
 from gptsh.manage.lists import Filters
 from gptsh.terminal import stdio
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def show_usage(ref: str | None, filters: Filters, output: str | None) -> int:
     """Print tokens and cost by day and model, of one session or of those that match."""
     first_day = filters.since.astimezone().date() if filters.since else None
-    report = usage.count(
+    report = usage_report.count(
         counted(ref, filters),
         filters.model,
         limit=filters.limit,
@@ -32,7 +32,7 @@ def show_usage(ref: str | None, filters: Filters, output: str | None) -> int:
     if output in STRUCTURED:
         from gptsh.render import structured
 
-        objects = usage.rows(report) if output == "jsonl" else [report._asdict()]
+        objects = usage_report.rows(report) if output == "jsonl" else [report._asdict()]
         stdio.write_lines(map(structured.line, objects))
     else:
         draw_usage(report, output)
@@ -77,7 +77,7 @@ def _plain(report: Report) -> Iterator[str]:
     No field has blanks, and ``+`` marks a minimum cost.
     """
     table = [["by", "name", *FIELDS]]
-    for row in usage.rows(report):
+    for row in usage_report.rows(report):
         name = _name(row).replace(" ", "␣")
         numbers = [_plain_cell(row, field) for field in FIELDS]
         table.append([row["by"], name, *numbers])
@@ -144,7 +144,7 @@ def _drawn(report: Report, width: int, style: TerminalStyle) -> Iterator[str]:
     fields = [field for field in FIELDS if width >= _MIN_WIDTH.get(field, 0)]
     headings = [_heading(field) for field in fields]
     table = [["model", *headings]]
-    for row in usage.rows(report):
+    for row in usage_report.rows(report):
         table.append(_cells(row, fields))
     widths, bar_width = _fit(_widths(table), width)
 

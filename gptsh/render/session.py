@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from gptsh.content.passages import Passage, partial_reason, passages
-from gptsh.core import usage
+from gptsh.core import usage, usage_report
 from gptsh.core.document import Document, stats
 from gptsh.core.listing import title_of
 from gptsh.core.turns import count_up_to, starts_of
@@ -45,7 +45,7 @@ def _details(doc: Document, *, archived: bool, names: Sequence[str]) -> Iterator
     counts = stats(doc["messages"])
     message_count = quantity(counts["messages"], "message")
     models = _models(doc)
-    spent = usage.count([usage.sums_by_day(doc)]).total
+    spent = usage_report.count([usage.sums_by_day(doc)]).total
     imported = as_dict(doc["meta"].get("imported"))
     summaries = [item for item in doc["context"]["summaries"] if item.get("text") is not None]
 
@@ -97,7 +97,7 @@ def _parameters(doc: Document) -> Iterator[str]:
         yield f"{key}={text}"
 
 
-def _tokens(doc: Document, spent: usage.Row) -> str:
+def _tokens(doc: Document, spent: usage_report.Row) -> str:
     """Return the tokens of all requests and of the latest prompt, as far as they are known."""
     facts = []
     if spent["total"] is not None:
@@ -110,7 +110,7 @@ def _tokens(doc: Document, spent: usage.Row) -> str:
     return ", ".join(facts)
 
 
-def _cost(spent: usage.Row) -> str:
+def _cost(spent: usage_report.Row) -> str:
     if spent["cost"] is None:
         return ""
     cost = format_usd(spent["cost"])

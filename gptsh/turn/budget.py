@@ -10,7 +10,7 @@ from gptsh import files
 from gptsh.config.settings import Settings, cost_of
 from gptsh.content.answer import Answer
 from gptsh.context import tokens
-from gptsh.core import locks, usage
+from gptsh.core import locks, usage_report
 from gptsh.core.folders import make_private, sessions_folder
 from gptsh.errors import ConfigError, StoreError, TooExpensive, UsageError
 from gptsh.jsonio import as_dict, encode_json, parse_json
@@ -186,7 +186,7 @@ def _spent_today() -> float:
     # A day in the future counts as today, or a clock set back could pass the limit.
     if isinstance(day, str) and day >= today and isinstance(spent, (int, float)):
         return spent
-    days = usage.count(counted(None, Filters()), limit=1).days
+    days = usage_report.count(counted(None, Filters()), limit=1).days
     return sum(row["cost"] or 0.0 for row in days if row["day"] == today)
 
 

@@ -11,7 +11,7 @@ from gptsh.config.settings import ContextRules, Network
 from gptsh.content.answer import Answer
 from gptsh.context import tokens
 from gptsh.context.sendable import as_sent, build_messages, make_sendable
-from gptsh.core import document, turns, usage
+from gptsh.core import document, turns, usage, usage_report
 from gptsh.core.turns import merge
 from gptsh.errors import ModelError, TooLong
 from gptsh.jsonio import encode_json, parse_json
@@ -107,7 +107,7 @@ def exercise(found: dict[str, Any], *dialects: str) -> None:
     document.recount(doc)
     facts = session_details(doc)
     assert all(list(transcript(doc, facts, full=full)) for full in (False, True))
-    usage.count([usage.sums_by_day(doc)])
+    usage_report.count([usage.sums_by_day(doc)])
     turns.unanswered(doc["messages"])
     turns.at_point(doc, "-0" if turns.starts_of(doc["messages"]) else "")
     joined = merge(doc, {**doc, "messages": doc["messages"][:1]})

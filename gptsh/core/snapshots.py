@@ -30,49 +30,72 @@ def check(name: str, messages: Sequence[Message]) -> None:
         raise UsageError(problem, "leave out --snapshot")
 
 
-def record(
-    doc: Document,
-    keep: int,
-    *,
-    name: str | None = None,
-    tokens: int | None = None,
-    end: int | None = None,
-) -> list[SessionEvent]:
-    """Take a snapshot of the session, or of its first ``end`` messages; return what happened.
+def record(doc: Document, name: str, *, keep: int, tokens: int) -> list[SessionEvent]:
+    """Take a snapshot of the session, in place of an older one of that name.
 
-    A snapshot with a ``name`` replaces an older one of that name. Without, it is the next
-    ``auto-N``; the newest ``keep`` of these remain, here and by ``keep_newest`` in the document
-    that is saved. Raises UsageError as ``check`` does.
+    Return what happened, as the newest ``keep`` automatic snapshots remain. ``tokens`` is the size
+    of the session. Raises UsageError as ``check`` does.
     """
-    messages = doc["messages"][:end]
-    # ``join_new`` recognizes new snapshots by their time. An automatic one is of the session before
-    # the compaction, whose summary was made since.
-    created_at = just_after(doc["updated_at"])
-    if name is not None:
-        check(name, messages)
-        created_at = max(timestamp(), created_at)
-    elif not keep:
-        return []
+    messages = doc["messages"]
+    check(name, messages)
     snapshot: Snapshot = {
         "id": new_message_id(),
         "name": name,
-        "created_at": created_at,
+        "created_at": max(timestamp(), _next_moment(doc)),
         "message": messages[-1]["id"],
         "tokens": tokens,
-        "reason": "asked" if name else "auto",
+        "reason": "asked",
     }
+    return _add(doc, snapshot, keep)
+
+
+def record_automatic(
+    doc: Document,
+    end: int | None,
+    *,
+    keep: int,
+    tokens: int | None,
+) -> list[SessionEvent]:
+    """Take the next ``auto-N``, of the first ``end`` messages; return what happened.
+
+    The newest ``keep`` of these remain, here and by ``keep_newest`` in the document that is saved;
+    with 0 none is taken.
+    """
+    if not keep:
+        return []
+    snapshot: Snapshot = {
+        "id": new_message_id(),
+        "name": None,
+        # It is of the session before the compaction, whose summary was made since.
+        "created_at": _next_moment(doc),
+        "message": doc["messages"][:end][-1]["id"],
+        "tokens": tokens,
+        "reason": "auto",
+    }
+    return _add(doc, snapshot, keep)
+
+
+def _next_moment(doc: Document) -> str:
+    """Return a time after the last save: ``join_new`` recognizes new snapshots by it."""
+    return just_after(doc["updated_at"])
+
+
+def _add(doc: Document, snapshot: "Snapshot", keep: int) -> list[SessionEvent]:
+    """Add a snapshot to the document, remove old automatic ones, and return what happened."""
     old = doc["context"]["snapshots"]
     doc["context"] = {**doc["context"], "snapshots": _added(old, snapshot)}
     keep_newest(doc, keep)
 
     remaining = doc["context"]["snapshots"]
+    is_automatic = snapshot["reason"] == "auto"
     events: list[SessionEvent] = [
-        ("snapshot_created", {"snapshot": snapshot, "auto": name is None}),
+        ("snapshot_created", {"snapshot": snapshot, "auto": is_automatic}),
     ]
     for item in old:
-        is_replaced = item.get("name") == name
-        if item not in remaining and not is_replaced:
-            events.append(("snapshot_deleted", {"snapshot": item["name"]}))
+        name = item.get("name")
+        is_replaced = name == snapshot["name"]
+        if name and item not in remaining and not is_replaced:
+            events.append(("snapshot_deleted", {"snapshot": name}))
     return events
 
 

@@ -240,7 +240,7 @@ class Session:
         from gptsh.core import snapshots
 
         size = estimate(self.doc["messages"])
-        return snapshots.record(self.doc, self._max_snapshots, name=name, tokens=size)
+        return snapshots.record(self.doc, name, keep=self._max_snapshots, tokens=size)
 
     # ---- saving
 

@@ -38,7 +38,12 @@ def save_compaction(
     events: list[snapshots.SessionEvent] = []
     # One a turn, though it may compact again; none before the first question.
     if not name and end != 0:
-        events = snapshots.record(doc, max_snapshots, tokens=record["before"], end=end)
+        events = snapshots.record_automatic(
+            doc,
+            end,
+            keep=max_snapshots,
+            tokens=record["before"],
+        )
         if events:
             name = doc["context"]["snapshots"][-1].get("name")
     doc["context"]["compaction"] = record

@@ -308,11 +308,16 @@ def typed_text(message: Message) -> str:
 
     Where an agent's prompt made the question, return the beginning of what the user gave to it.
     """
-    given = message.get("input")
-    if given and isinstance(given, str):
+    given = _given_input(message)
+    if given:
         return given
     typed = [part["text"] for part in text_parts_of(message) if "source" not in part]
     return "\n\n".join(typed) or text_of(message)
+
+
+def _given_input(message: Message) -> str:
+    """Return what the user gave to an agent's prompt that made the question; else ""."""
+    return as_str(message.get("input"))
 
 
 def beginning_of(message: Message, attached: int) -> str:
@@ -320,8 +325,8 @@ def beginning_of(message: Message, attached: int) -> str:
 
     Where an agent's prompt made the question, return the beginning of what the user gave to it.
     """
-    given = message.get("input")
-    if given and isinstance(given, str):
+    given = _given_input(message)
+    if given:
         return given
     typed = []
     beginnings = []

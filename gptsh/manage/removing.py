@@ -21,16 +21,23 @@ def delete_sessions(refs: Sequence[str], output: str | None = None, *, yes: bool
     Raises UsageError for an index in a script without ``yes``: a new session changes its meaning.
     """
     versions = _filenames(refs)
-    if not yes and stdio.is_terminal(sys.stdin):
-        versions = _confirmed(versions)
-    elif not yes:
-        # Indexes are for people: between two runs of a script a new session may shift them.
-        for ref in filter(INDEX.fullmatch, refs):
-            problem = f"index {ref} changes with each new session"
-            raise UsageError(problem, f"use the id {folders.filename_of(ref)[ID]}, or add --yes")
+    if not yes:
+        if stdio.is_terminal(sys.stdin):
+            versions = _confirmed(versions)
+        else:
+            _refuse_indexes(refs)
     with ChangeReport(output) as report:
         retention.delete(versions, report.write)
     return 0
+
+
+def _refuse_indexes(refs: Sequence[str]) -> None:
+    """Raise UsageError for an index: between two runs of a script a new session may shift it."""
+    for ref in refs:
+        if INDEX.fullmatch(ref):
+            problem = f"index {ref} changes with each new session"
+            session_id = folders.filename_of(ref)[ID]
+            raise UsageError(problem, f"use the id {session_id}, or add --yes")
 
 
 def _confirmed(filenames: Iterable[str]) -> dict[str, str | None]:
@@ -73,7 +80,10 @@ def delete_snapshot(point: str, output: str | None = None) -> int:
 
 
 def _filenames(refs: Sequence[str]) -> dict[str, str | None]:
-    """Return the file names of all references, as keys. Raises UsageError for a bad reference."""
+    """Return the file names of all references, as ``retention`` takes them, whenever last used.
+
+    Raises UsageError for a point of a session, UnknownSession for a wrong reference.
+    """
     for ref in refs:
         _, point = folders.split_ref(ref)
         if point is not None:

@@ -21,6 +21,7 @@ Source = Callable[[str | None, str], Values]  # gets the value of --config, and 
 
 
 def _agents(config_path: str | None, prefix: str) -> Values:
+    """Yield each agent with its model and the names of its prompt."""
     agents = load(os.environ, config_path).agents
     for agent in agents.readable(starting_with=prefix):
         words = [agent.model] if agent.model else []
@@ -29,6 +30,7 @@ def _agents(config_path: str | None, prefix: str) -> Values:
 
 
 def _models(config_path: str | None, prefix: str) -> Values:
+    """Yield the aliases, the models in use, and after ``PROVIDER/`` those that it offers."""
     config = load(os.environ, config_path)
     yield from config.providers.aliases.items()
     for model in recent_models(config):
@@ -76,11 +78,12 @@ def _configured_models(config: Settings) -> Iterator[str | None]:
 def _tools(config_path: str | None, prefix: str) -> Values:
     """Yield the tool servers that a list does not have yet; ``all`` is only for a whole list."""
     before, comma, _ = prefix.rpartition(",")
+    listed_names = before.split(",")
     names = [*load(os.environ, config_path).tool_servers.names]
     if not comma:
         names.append("all")
     for name in names:
-        if name not in before.split(","):
+        if name not in listed_names:
             yield f"{before}{comma}{name}", ""
 
 
@@ -121,7 +124,9 @@ def variables(config_path: str | None, agent_name: str | None) -> Iterator[str]:
     """Yield the names in the prompt of an agent, or of the default agent, each with ``=``."""
     config = load(os.environ, config_path)
     agent = config.agents.get(agent_name or config.agent or config.default_agent)
-    for name in agent.prompt_names() if agent else ():
+    if agent is None:
+        return
+    for name in agent.prompt_names():
         yield f"{name}="
 
 

@@ -79,7 +79,7 @@ class Query:
         self.words = [fold(word) for word in dict.fromkeys(text.split())]
         self._bytes_tests = [_BytesTest(word) for word in self.words]
         pattern = "|".join(map(re.escape, self.words))
-        pattern = pattern.replace("ss", "(?:ss|ß)")
+        pattern = pattern.replace("ss", "(?:ss|ß)")  # the text to be marked is not folded
         self._pattern = re.compile(pattern, re.IGNORECASE)
 
     def may_match(self, data: bytes) -> bool:
@@ -190,6 +190,7 @@ class _BytesTest:
         is_ascii = lowered.isascii()
         has_escapes = rb"\u" in lowered
         if self._plain in lowered:
+            # The rest of the word is not ASCII, and neither is it in the file, unless escaped.
             return self._is_ascii or not is_ascii or has_escapes
         if not is_ascii and self._lookalikes.search(lowered.translate(None, _ASCII)):
             return True

@@ -119,6 +119,7 @@ def at_point(doc: Document, point: str) -> Document:
     else:
         snapshot = snapshots.find(doc["context"], point)
         if snapshot:
+            # A program may have removed the message: then the snapshot is no point.
             end = count_up_to(messages, snapshot.get("message")) or None
     if end is None:
         turns = quantity(len(starts_of(messages)), "turn")
@@ -144,9 +145,10 @@ def count_up_to(messages: Sequence[Message], message_id: str | None) -> int:
 
 def _end_of_turn(messages: Sequence[Message], point: str) -> int | None:
     """Return how many messages there are up to turn ``N``, or before the last N turns (``-N``)."""
-    ends = [0]
     starts = starts_of(messages)
+    ends = [0]
     if starts:
+        # A turn ends where the next one starts, the last one at the end of the session.
         ends += [*starts[1:], len(messages)]
     number = int(point)
     if point.startswith("-"):
@@ -194,9 +196,9 @@ def merge(ours: Document, theirs: Document) -> Document:
         "messages": messages,
     }
     used_in = _latest_uses(theirs["meta"].get("used_in"), ours["meta"].get("used_in"))
-    if used_in:
+    if used_in:  # a session that was imported has none
         new["meta"]["used_in"] = used_in
-    if len(messages) > len(theirs["messages"]):
+    if len(messages) > len(theirs["messages"]):  # the latest answer is ours
         new["usage"]["tokens"] = ours["usage"]["tokens"]
         take_agent(new, ours)
     return new

@@ -135,7 +135,7 @@ class ChangeWriter(Generic[Item]):
         self._fields = fields  # for json and jsonl
         self._output = output
         self._interruptible = interruptible
-        self._separator = "["  # of the JSON array
+        self._has_items = False  # in the JSON array
         self._can_write = True
         self._error: BrokenPipeError | OutputError | None = None
 
@@ -161,8 +161,8 @@ class ChangeWriter(Generic[Item]):
         if self._output != "json" or not self._can_write:
             return
         if err is None:
-            self._write("[]" if self._separator == "[" else "]")
-        elif isinstance(err, GptshError) and self._separator != "[":
+            self._write("]" if self._has_items else "[]")
+        elif isinstance(err, GptshError) and self._has_items:
             self._write("]")
             err.reported = True
 
@@ -173,8 +173,8 @@ class ChangeWriter(Generic[Item]):
 
         text = structured.line(self._fields(change))
         if self._output == "json":
-            text = self._separator + text
-            self._separator = ","
+            text = f",{text}" if self._has_items else f"[{text}"
+            self._has_items = True
         return text
 
     def _write(self, line: str) -> None:

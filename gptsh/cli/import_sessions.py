@@ -275,10 +275,13 @@ class _Import:
 
     def _refuse_file(self, name: str) -> None:
         """Raise UsageError if there is one reason why nothing in a file was imported."""
-        reasons = self._unread.reasons() or [f"{name}: no session is in it"]
-        if len(reasons) == 1:
-            is_unknown = reasons[0].endswith(_UNKNOWN)
-            raise UsageError(reasons[0], _FORMATS if is_unknown else "")
+        parts = self._unread.parts()
+        if not parts:
+            raise UsageError(f"{name}: no session is in it")
+        if len(parts) == 1:
+            part = parts[0]
+            advice = _FORMATS if part.why == _UNKNOWN else ""
+            raise UsageError(f"{part.where}: {part.why}", advice)
 
     def _totals(self) -> str:
         """Return the numbers of sessions in one line."""
@@ -336,10 +339,10 @@ class _Unread:
         if self._counts[file] <= _MAX_NOTES:
             self._noted.append((file, skipped))
 
-    def reasons(self) -> list[str]:
-        """Return why each part was not read, with its place."""
+    def parts(self) -> list[Skipped]:
+        """Return the parts that are not read, those of unknown formats last."""
         noted = [skipped for _, skipped in self._noted]
-        return [f"{part.where}: {part.why}" for part in (*noted, *self._foreign)]
+        return noted + self._foreign
 
     def write_notes(self) -> None:
         """Print notes on all that was not read."""

@@ -136,18 +136,17 @@ def format_size(size: int) -> str:
 
 
 def format_usd(cost: float) -> str:
-    """Return a cost for people, such as ``0.0123 USD``."""
-    return f"{cost_digits(cost)} USD"
+    """Return a cost for a sentence: two decimals from 1 USD on, below that up to six."""
+    digits = f"{cost:,.2f}" if cost >= 1 else f"{cost:.6f}".rstrip("0").rstrip(".")
+    return f"{digits} USD"
 
 
-def cost_digits(cost: float, decimals: int | None = None) -> str:
-    """Return the digits of a cost: two decimals from 1 USD on, below that up to six.
-
-    ``decimals`` fixes their number, for a column. The unit is left to the caller.
-    """
-    if decimals is None and cost < 1:
-        return f"{cost:.6f}".rstrip("0").rstrip(".")
-    return f"{cost:,.{2 if decimals is None else decimals}f}"
+def dollars(cost: float, decimals: int) -> str:
+    """Return a cost for a table or a status line, such as ``$0.0123``, or ``<$0.0001``."""
+    smallest = 10**-decimals
+    if 0 < cost < smallest:
+        return f"<${smallest:.{decimals}f}"
+    return f"${cost:,.{decimals}f}"
 
 
 _EXACT = 10_000  # smaller numbers are not rounded

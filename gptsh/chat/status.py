@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gptsh.core.folders import ID
 from gptsh.errors import GptshError
 from gptsh.messages import token_count
-from gptsh.text import columns, format_usd, one_line, quantity, short_number, truncate_end
+from gptsh.text import columns, dollars, one_line, quantity, short_number, truncate_end
 
 if TYPE_CHECKING:
     from gptsh.chat.conversation import Conversation
@@ -48,7 +48,7 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[Part]:
         (4, truncate_end(one_line(chat.title), _TITLE_WIDTH)),
         (1, one_line(_without_folder(model))),
         (2, size),
-        (3, "" if cost is None else format_usd(cost)),
+        (3, "" if cost is None else dollars(cost, decimals=4)),
         (0, f"+{quantity(files, 'file')}" if files else ""),
         (0, "" if chat.saves and not chat.is_unsaved else "not saved"),
         (5, "" if doc else "/help shows the commands"),

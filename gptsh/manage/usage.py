@@ -11,7 +11,7 @@ from gptsh.manage import lists
 from gptsh.manage.lists import Filters
 from gptsh.terminal import stdio
 from gptsh.terminal.stdio import BOLD, DIM, STRUCTURED, TerminalStyle, styled, terminal_style
-from gptsh.text import columns, cost_digits, one_line, pad, quantity, short_number, truncate_start
+from gptsh.text import columns, dollars, one_line, pad, quantity, short_number, truncate_start
 
 if TYPE_CHECKING:
     from gptsh.core.document_types import Days, Field
@@ -142,7 +142,7 @@ def _drawn(report: Report, width: int, style: TerminalStyle) -> Iterator[str]:
         yield "no answers"
         return
     fields = [field for field in FIELDS if width >= _MIN_WIDTH.get(field, 0)]
-    headings = [_heading(field) for field in fields]
+    headings = [field.removesuffix("_tokens") for field in fields]
     table = [["model", *headings]]
     for row in usage_report.rows(report):
         table.append(_cells(row, fields))
@@ -183,11 +183,6 @@ def _fit(widths: list[int], width: int) -> tuple[list[int], int]:
     return [name, *numbers], bar
 
 
-def _heading(field: "Field") -> str:
-    """Return the heading of a field, which tells the unit of a cost."""
-    return "USD" if field == "cost" else field.removesuffix("_tokens")
-
-
 def _remarks(total: Row) -> Iterator[str]:
     """Yield what is below the table: how much caches saved, how many prices are unknown."""
     prompt = total["prompt"]
@@ -213,18 +208,15 @@ def _cells(row: Row, fields: "list[Field]") -> list[str]:
 
 
 def _cost_cell(cost: float | None, *, is_minimum: bool) -> str:
-    """Return a cost with two decimals.
+    """Return a cost in dollars and cents.
 
     It ends with ``+`` for a minimum, else with a blank, so that the digits align.
     """
     if cost is None:
         return "- "
-    digits = cost_digits(cost, decimals=2)
     if is_minimum:
-        return f"{digits}+"
-    if 0 < cost < 0.005:  # its digits are all zero
-        return "<0.01 "
-    return f"{digits} "
+        return f"${cost:,.2f}+"
+    return f"{dollars(cost, decimals=2)} "
 
 
 def _bar(number: float, largest: float, width: int) -> str:

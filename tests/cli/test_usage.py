@@ -308,8 +308,8 @@ def test_a_terminal_gets_a_table_as_wide_as_it_is(spread: Home, columns: int) ->
     lines = terminal.close()[0].decode().splitlines()
     assert all(line.isprintable() and len(line) + line.count("大") <= columns for line in lines)
     newest, middle, oldest = lines[1:4]
-    assert re.match(r"2026-11-03.* <0\.01( |$)", newest)
-    assert " 0.10+" in middle
+    assert re.match(r"2026-11-03.* <\$0\.01( |$)", newest)
+    assert "$0.10+" in middle
     assert columns < 60 or newest.count("█") < middle.count("█") < oldest.count("█")
     assert ("completion" in lines[0]) == (columns >= 80)
     assert ("cached" in lines[0]) == (columns >= 120)
@@ -318,9 +318,9 @@ def test_a_terminal_gets_a_table_as_wide_as_it_is(spread: Home, columns: int) ->
 def test_a_terminal_shows_cents_and_short_dim_bars(spread: Home) -> None:
     seen = Terminal(spread, "--usage", columns=160).close()[0].decode()
     newest, middle, oldest = seen.splitlines()[1:4]
-    assert re.search(r"  <0\.01 ", newest)
-    assert re.search(r"  0\.10\+", middle)
-    assert re.search(r"  0\.20 +0  \x1b\[2m█{15}\x1b\[0m$", oldest)
+    assert re.search(r"  <\$0\.01 ", newest)
+    assert re.search(r"  \$0\.10\+", middle)
+    assert re.search(r"  \$0\.20 +0  \x1b\[2m█{15}\x1b\[0m$", oldest)
     assert seen.splitlines()[-1] == "1 unknown price; + means at least"
 
 

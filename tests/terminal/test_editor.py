@@ -224,7 +224,7 @@ def test_the_status_line_tells_session_model_tokens_and_cost(home: Home) -> None
         size=(100, 10),
     ) as tmux:
         tmux.until(
-            rf"^{doc['id']} · Bread␛\[31m · openai/gpt-4o · 12\.8k of 128k tokens · 0\.0123 USD$"
+            rf"^{doc['id']} · Bread␛\[31m · openai/gpt-4o · 12\.8k of 128k tokens · \$0\.0123$"
         )
         tmux.resize(44, 10)
         tmux.until(rf"^{doc['id']} · openai/gpt-4o · 12\.8k of 128k tokens$")

@@ -216,11 +216,19 @@ def _read(fields: Fields[_T], table: object, where: str) -> _T:
 
 # ---- unknown keys
 #
-# The advice of an error: the key that was probably meant, here or in another table.
+# The advice of an error. Each key that the user may have meant is a row of a table: how likely that
+# is, and what to write then.
 
-_NEAR = 0.5  # likeness from which a name is offered
-_SURE = 0.8  # likeness from which it is no other name
-_SAME = 0.9  # likeness from which it is that name, misspelt
+_NEAR = 0.5  # likelihood from which a row is shown
+_SECRET = 0.8  # of a text under a name such as ``token``; a key with a name more alike is misspelt
+_SAME = 0.9  # likeness from which a number is a known parameter, misspelt
+
+
+class _Advice(NamedTuple):
+    """What to write, and how likely it is what the user meant, from 0 to 1."""
+
+    likelihood: float
+    text: str
 
 
 class _Place(NamedTuple):
@@ -231,46 +239,59 @@ class _Place(NamedTuple):
     rule: Rule | Table | Tables
 
 
-def _advice(err: _UnknownKey, root: Fields[object], file: str) -> str:
+def _advice(unknown: _UnknownKey, root: Fields[object], file: str) -> str:
     """Return what to write instead of a key in a file, whose keys are those of ``root``."""
-    here = _keys_of(err.fields)
-    table = err.where.removeprefix(file).rstrip(".")
+    table = unknown.where.removeprefix(file).rstrip(".")
+    keys = _keys_of(unknown.fields)
+    likeliest = max(_rows(unknown, root, table), key=lambda row: row.likelihood)
+    if likeliest.likelihood >= _NEAR:
+        return likeliest.text
+    if _is_number(unknown.value) and "params" in keys:
+        return _advice_on_parameter(unknown, table).text  # of one API alone, such as ``top_k``
+    if isinstance(unknown.value, dict) and table:
+        return "put quotes around a name that has a dot"
+    return f"expected one of {', '.join(keys)}"
+
+
+def _rows(unknown: _UnknownKey, root: Fields[object], table: str) -> Iterator[_Advice]:
+    """Yield the advice for each key that the user may have meant, the first of equals preferred."""
+    # The keys of tool servers have common names, such as ``url`` and ``timeout``.
     is_tool_server = table.startswith("mcp")
-    places = [_Place(table, key, declared.rule) for key, declared in here.items()]
+    keys = _keys_of(unknown.fields)
+    if not is_tool_server:
+        yield _advice_on_parameter(unknown, table)
+    places = [_Place(table, key, declared.rule) for key, declared in keys.items()]
     for place in _places(root):
-        # The keys of tool servers have common names, such as ``url`` and ``timeout``.
         if is_tool_server or not place.table.startswith("mcp.servers."):
             places.append(place)
-    best = max(places, key=lambda place: _score(err, place))
-    score = _score(err, best)
-    param = max(STORED, key=lambda name: likeness(err.name, name))
-    param_score = 0.0 if is_tool_server else likeness(err.name, param)
-    is_key = isinstance(err.value, str) and is_secret_name(err.name) and not is_tool_server
-    if is_key and max(score, param_score) < _SURE:
-        where = "" if "api_key_env" in here else " under [providers.NAME]"
-        ways = f"set api_key_env or api_key_command{where}"
-        return f"this file may be shared, so it holds no keys; {ways}"
-    # An API may have other parameters, such as ``top_k``: among an agent's keys, any number is one.
-    is_number = _is_number(err.value)
-    if is_number and param_score < _SAME and not param.startswith(err.name):
-        param = err.name
-    is_other = is_number and "params" in here and score < _NEAR
-    if is_other or param_score >= max(score, _NEAR):
-        return _advice_on_param(param, table, here)
-    if score >= _NEAR:
-        return f"did you mean {_words_for(best, err.value, table)}?"
-    if isinstance(err.value, dict) and table:
-        return "put quotes around a name that has a dot"
-    return f"expected one of {', '.join(here)}"
+    for place in places:
+        words = _words_for(place, unknown.value, table)
+        yield _Advice(_likelihood(unknown, place), f"did you mean {words}?")
+    is_secret = isinstance(unknown.value, str) and is_secret_name(unknown.name)
+    if is_secret and not is_tool_server:
+        ways = "set api_key_env or api_key_command"
+        if "api_key_env" not in keys:
+            ways += " under [providers.NAME]"
+        yield _Advice(_SECRET, f"this file may be shared, so it holds no keys; {ways}")
 
 
-def _advice_on_param(param: str, table: str, here: Collection[str]) -> str:
-    """Return how to set a parameter of a model."""
-    if "params" not in here:
-        return f"write params = {{ {param} = … }} under [agents.default]"
-    if not table:  # front matter, which is YAML
-        return f"write params: {{ {param}: … }}"
-    return f"write params = {{ {param} = … }}"
+def _advice_on_parameter(unknown: _UnknownKey, table: str) -> _Advice:
+    """Return how to set the parameter of a model that has the likeliest name.
+
+    For a number that is the unknown name, unless it is nearly that of a known parameter.
+    """
+    parameter = max(STORED, key=lambda name: likeness(unknown.name, name))
+    likelihood = likeness(unknown.name, parameter)
+    is_misspelt = likelihood >= _SAME or parameter.startswith(unknown.name)
+    if _is_number(unknown.value) and not is_misspelt:
+        parameter = unknown.name
+    if "params" not in _keys_of(unknown.fields):
+        text = f"write params = {{ {parameter} = … }} under [agents.default]"
+    elif table:
+        text = f"write params = {{ {parameter} = … }}"
+    else:  # front matter, which is YAML
+        text = f"write params: {{ {parameter}: … }}"
+    return _Advice(likelihood, text)
 
 
 def _places(fields: Fields[object], table: str = "") -> Iterator[_Place]:
@@ -288,17 +309,17 @@ def _places(fields: Fields[object], table: str = "") -> Iterator[_Place]:
         yield from _places(rule.fields, path)
 
 
-def _score(err: _UnknownKey, place: _Place) -> float:
-    """Return how probably a key was meant, from 0 to 1: by its name, and by the value."""
-    table, key, rule = place
-    if isinstance(rule, Rule):
-        if not rule.accepts(err.value):
-            return 0
-        score = likeness(err.name, key)
-        return max(_NEAR, score) if rule is URL else score
-    if not isinstance(err.value, dict):
-        return 0
-    return max(likeness(err.name, key), likeness(err.name, f"{table}.{key}"))
+def _likelihood(unknown: _UnknownKey, place: _Place) -> float:
+    """Return how likely a key was meant, from 0 to 1: by its name, and by the value."""
+    if isinstance(place.rule, Rule):
+        if not place.rule.accepts(unknown.value):
+            return 0.0
+        score = likeness(unknown.name, place.key)
+        return max(_NEAR, score) if place.rule is URL else score  # no other key has such a value
+    if not isinstance(unknown.value, dict):
+        return 0.0
+    path = f"{place.table}.{place.key}"
+    return max(likeness(unknown.name, place.key), likeness(unknown.name, path))
 
 
 def _words_for(place: _Place, value: object, here: str) -> str:

@@ -19,9 +19,9 @@ from gptsh.terminal.stdio import OUTPUTS
 # uses this agent.
 _SHELL_PROMPT = (
     "You get the text of a {shell} command line on {system}: a description of what to do, or a "
-    "command to correct or change. Answer with one command that does it there and can be run as it "
-    "is, and with nothing else: no explanation, no Markdown, no prompt symbol. If no command can do "
-    "it, answer with a comment of one line that says why."
+    "command to correct or change. Answer with one command that does it there and can be run as "
+    "it is, and with nothing else: no explanation, no Markdown, no prompt symbol. If no command "
+    "can do it, answer with a comment of one line that says why."
 )
 _BUILT_IN = ("default", "shell")
 # In a folder with the agent's name: fabric's patterns, and skills.
@@ -72,7 +72,8 @@ class Agent(NamedTuple):
             return []
         from gptsh.content import templates
 
-        return [name for name in templates.names_in(self.prompt) if name != templates.INPUT]
+        names = templates.names_in(self.prompt)
+        return [name for name in names if name != templates.INPUT]
 
 
 class Agents(Mapping[str, Agent]):
@@ -103,30 +104,32 @@ class Agents(Mapping[str, Agent]):
 
         A table of config.toml replaces a file, and a file a built-in agent. Raises KeyError.
         """
-        if name not in self._agents:
-            file = self._file(name)
-            if file is not None:
-                agent = self._complete(name, _read_file(file), file.parent, str(file))
-            elif name in _BUILT_IN:
-                agent = self._complete(name, Agent(), self._folder, f"the agent {name}")
-            else:
-                raise KeyError(name)
-            self._agents[name] = agent
-        return self._agents[name]
+        if name in self._agents:
+            return self._agents[name]
+        file = self._file_of(name)
+        if file is not None:
+            agent = self._complete(name, _read_file(file), file.parent, str(file))
+        elif name in _BUILT_IN:
+            agent = self._complete(name, Agent(), self._folder, f"the agent {name}")
+        else:
+            raise KeyError(name)
+        self._agents[name] = agent
+        return agent
 
     def __contains__(self, name: object) -> bool:
         """Return whether there is such an agent; its file is not read."""
         if name in self._tables or name in _BUILT_IN:
             return True
-        return isinstance(name, str) and self._file(name) is not None
+        return isinstance(name, str) and self._file_of(name) is not None
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names: tables, built-in agents, then files by name."""
-        names = dict.fromkeys([*self._tables, *_BUILT_IN])
-        for name in map(_name_of, self._entries()):
-            if self._file(name):
-                names[name] = None
-        return iter(names)
+        names = [*self._tables, *_BUILT_IN]
+        for path in self._entries():
+            name = _name_of(path)
+            if self._file_of(name):
+                names.append(name)
+        return iter(dict.fromkeys(names))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)  # ``list`` would ask for the length
@@ -153,7 +156,7 @@ class Agents(Mapping[str, Agent]):
 
     def conflict(self, name: str) -> str:
         """Return a note if a file is not read because config.toml has its agent; else ""."""
-        file = self._file(name)
+        file = self._file_of(name)
         if file is None or name not in self._tables:
             return ""
         return f"ignoring {file}: {self._config_file} has [agents.{name}]"
@@ -173,11 +176,11 @@ class Agents(Mapping[str, Agent]):
         return f"{self._folder}: no agent is in {text}: one is {_FORMS}"
 
     def _is_unused(self, path: Path) -> bool:
-        """Whether something in the folder is not read for any agent, and not there for people."""
+        """Return whether a path in the folder is read for no agent, and is not there for people."""
         name = _name_of(path)
         if name.startswith(".") or name.lower() in _EXPLANATIONS:
             return False
-        file = self._file(name)
+        file = self._file_of(name)
         return file is None or path not in (file, file.parent)
 
     def advice(self, name: str) -> str:
@@ -190,18 +193,20 @@ class Agents(Mapping[str, Agent]):
             return f"choose from {', '.join(names)}"
         from difflib import get_close_matches
 
-        for similar in get_close_matches(name, names, 1):
-            return f"did you mean {similar}?"
+        similar = get_close_matches(name, names, 1)
+        if similar:
+            return f"did you mean {similar[0]}?"
         return "gptsh --list-agents lists them"
 
     def _entries(self) -> list[Path]:
+        """Return the files and folders in the folder of agents."""
         try:
             return sorted(self._folder.iterdir())
         except OSError:  # most users have no such folder
             return []
 
-    def _file(self, name: str) -> Path | None:
-        """Return the first file with a prompt of this agent."""
+    def _file_of(self, name: str) -> Path | None:
+        """Return the first file that an agent of this name may have; None if it has none."""
         if not name or name.startswith(".") or "/" in name or name.lower() in _EXPLANATIONS:
             return None
         folder = self._folder / name
@@ -225,29 +230,34 @@ class Agents(Mapping[str, Agent]):
             raise ConfigError(f"{where}: system and system_file cannot be used together")
         system = agent.system
         if name == "shell" and system is None and not agent.system_file:
-            shell = os.path.basename(self._environ.get("SHELL") or "sh")
-            sysname, _, release, version, machine = os.uname()
-            platform = f"{sysname} {release} {version} {machine}"
-            system = _SHELL_PROMPT.format(shell=shell, system=platform)
+            system = _shell_prompt(self._environ)
 
         full_name = self._providers.full_name
         model = full_name(agent.model) if agent.model else None
-        small_model = agent.model_small or None
-        if small_model:
+        model_small = agent.model_small or None
+        if model_small:
             # An unknown small model has the same provider.
             provider = split_model(model)[0] if model else None
-            small_model = full_name(small_model, provider)
+            model_small = full_name(model_small, provider)
         system_file = agent.system_file or None
         if system_file:
             system_file = folder / os.path.expanduser(system_file)
         return agent._replace(
             name=name,
             model=model,
-            model_small=small_model,
+            model_small=model_small,
             fallback=tuple(map(full_name, agent.fallback)),
             system=system or None,  # an empty prompt counts as unset; only --system "" sends none
             system_file=system_file,
         )
+
+
+def _shell_prompt(environ: Mapping[str, str]) -> str:
+    """Return the system prompt of the agent ``shell``, for this shell and system."""
+    shell = os.path.basename(environ.get("SHELL") or "sh")
+    system = os.uname()
+    platform = f"{system.sysname} {system.release} {system.version} {system.machine}"
+    return _SHELL_PROMPT.format(shell=shell, system=platform)
 
 
 # ---- files
@@ -259,31 +269,39 @@ def _name_of(path: Path) -> str:
 
 
 def _read_file(path: Path) -> Agent:
-    """Read front matter with the keys of an agent, and the text below it.
-
-    With names the text is its prompt, else its system prompt. A pattern is from other people: all
-    of it is text. So is what follows the front matter of a skill, which is for its own tool. Raises
-    ConfigError.
-    """
+    """Return the agent in a file of one of the ``_FORMS``. Raises ConfigError."""
     from gptsh.content import templates
 
     try:
         text = read_text(path)
-    except (OSError, ValueError) as err:
-        raise ConfigError(f"{path}: {getattr(err, 'strerror', None) or err}") from err
+    except OSError as err:
+        raise ConfigError(f"{path}: {err.strerror or err}") from err
+    except ValueError as err:
+        raise ConfigError(f"{path}: {err}") from err
     text = text.replace("\r\n", "\n")
     if path.suffix == ".yaml":
         return read(Agent, _keys_of_llm(_parse_yaml(text, path), path), f"{path}: ")
-    if path.name == _PATTERN:
+    if path.name == _PATTERN:  # from other people, so that all of it is text
         return _with_text(Agent(), templates.from_other(text.strip(), templates.FABRIC))
-    front = re.match(_FRONT_MATTER, text, re.DOTALL | re.MULTILINE)
-    if front:
-        text = text[front.end() :]
+    front_matter = re.match(_FRONT_MATTER, text, re.DOTALL | re.MULTILINE)
+    if front_matter:
+        text = text[front_matter.end() :]
     text = text.strip()
-    if path.name == _SKILL:
+    if path.name == _SKILL:  # its front matter is for its own tool
         return Agent(system=text)
-    keys = _parse_yaml(front[1], path) if front else {}
-    if _ROLE_INPUT in text or any(name in keys for name in _ROLE_PARAMS):
+    keys = _parse_yaml(front_matter[1], path) if front_matter else {}
+    return _read_prompt(keys, text, path)
+
+
+def _read_prompt(keys: JsonObject, text: str, path: Path) -> Agent:
+    """Return the agent with the keys of a front matter, and the text below it.
+
+    With names the text is its prompt, else its system prompt. Raises ConfigError.
+    """
+    from gptsh.content import templates
+
+    is_role = _ROLE_INPUT in text or any(name in keys for name in _ROLE_PARAMS)
+    if is_role:
         keys = _keys_of_role(keys)
         text = templates.from_other(text.replace(_ROLE_INPUT, "\0input"), templates.ROLE)
     agent = read(Agent, keys, f"{path}: ")
@@ -309,10 +327,13 @@ def _with_text(agent: Agent, text: str) -> Agent:
 def _keys_of_role(keys: JsonObject) -> JsonObject:
     """Return the keys of a role of aichat as ours: its parameters, and ``CLIENT:MODEL``."""
     new = {**keys}
+    params = {}
     for name in _ROLE_PARAMS:
         value = new.pop(name, None)
         if value is not None:
-            new["params"] = {**as_dict(new.get("params")), name: value}
+            params[name] = value
+    if params:
+        new["params"] = as_dict(new.get("params")) | params
     client, colon, model = as_str(keys.get("model")).partition(":")
     if client == "claude":
         client = "anthropic"
@@ -333,8 +354,9 @@ def _keys_of_llm(keys: JsonObject, path: Path) -> JsonObject:
     if "options" in new:
         new["params"] = new.pop("options")
     for key in ("system", "prompt"):
-        if isinstance(keys.get(key), str):
-            text = keys[key].replace("$$", "\0")
+        text = new.get(key)
+        if isinstance(text, str):
+            text = text.replace("$$", "\0")  # which llm sends as one $
             new[key] = templates.from_other(text, templates.LLM).replace("\0", "$")
     if isinstance(new.get("system"), str):
         names = templates.names_in(new["system"])
@@ -345,10 +367,12 @@ def _keys_of_llm(keys: JsonObject, path: Path) -> JsonObject:
 
 
 def _parse_yaml(text: str, path: Path) -> JsonObject:
+    """Return the keys in the YAML of a file. Raises ConfigError."""
     import yaml  # type: ignore[import-untyped]
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
+        # Aliases of aliases can expand to more than the memory holds.
         if any(getattr(event, "anchor", None) for event in yaml.parse(text, loader)):
             raise ConfigError(f"{path}: an anchor or alias of YAML: write out its value")
         keys = yaml.load(text, loader)

@@ -24,6 +24,7 @@ from gptsh.config.schema import (
 )
 from gptsh.errors import ConfigError
 from gptsh.files import read_text
+from gptsh.jsonio import as_dict
 
 SEPARATOR = "__"  # between the names of a server and its tool
 _VARIABLE = r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}"
@@ -31,6 +32,8 @@ _VARIABLE = r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}"
 _TRANSPORTS = {"stdio": "command", "http": "url", "streamable-http": "url"}
 _MAX_FILE = 100_000_000  # bytes; other programs keep more than tool servers in such a file
 _STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'  # of JSON
+_COMMENT = r"//[^\n]*|/\*.*?\*/"
+_LAST_COMMA = r",(?=\s*[}\]])"
 _MIN_SECRET = 8  # characters; a shorter value is not a key, and masking it would hide words
 
 
@@ -115,35 +118,37 @@ class ToolServers:
         selected: dict[str, list[str]] = {}
         for name in names:
             if name in ("all", "*"):
-                for server in self._configured:
-                    selected[server] = ["*"]
+                for server_name in self._configured:
+                    selected[server_name] = ["*"]
             else:
-                server, pattern = self._find(name)
-                selected.setdefault(server, []).append(pattern)
+                server_name, pattern = self._find(name)
+                selected.setdefault(server_name, []).append(pattern)
 
         servers = []
-        for server, patterns in selected.items():
+        for server_name, patterns in selected.items():
             try:
-                servers.append(self._resolve(server)._replace(tools=tuple(patterns)))
+                server = self._resolve(server_name)
             except ConfigError as err:
                 if on_error is None:
                     raise
                 on_error(err)
+                continue
+            servers.append(server._replace(tools=tuple(patterns)))
         return servers
 
     def _find(self, name: str) -> tuple[str, str]:
         """Return the server that a name selects, and the pattern of its tools."""
-        prefix = name + SEPARATOR
-        matches = [server for server in self._configured if prefix.startswith(server + SEPARATOR)]
+        matches = [server for server in self._configured if _is_of(name, server)]
         if matches:
             # Names of servers and tools may contain the separator: the longest server wins.
             server = max(matches, key=len)
-            return server, name[len(server + SEPARATOR) :] or "*"
-        known = ", ".join(self._configured)
-        advice = f"choose from {known}" if known else "add it under [mcp.servers]"
-        for server in self._disabled:
-            if prefix.startswith(server + SEPARATOR):
-                advice = f"it is disabled in {self._config.servers_file}"
+            pattern = name[len(server + SEPARATOR) :]
+            return server, pattern or "*"
+        advice = "add it under [mcp.servers]"
+        if self._configured:
+            advice = f"choose from {', '.join(self._configured)}"
+        if any(_is_of(name, server) for server in self._disabled):
+            advice = f"it is disabled in {self._config.servers_file}"
         raise ConfigError(f"there is no tool server {name!r}", advice)
 
     @cached_property
@@ -154,15 +159,18 @@ class ToolServers:
         """
         servers = self._servers_in_file()
         for name, server in self._config.servers.items():
-            only_adds = server.command is server.url is server.type is None
-            if only_adds and name in servers:
-                changes = {key: value for key, value in server._asdict().items() if value}
-                servers[name] = servers[name]._replace(**changes)
-            elif not only_adds or name not in self._disabled:
+            has_transport = (server.command, server.url, server.type) != (None, None, None)
+            if has_transport:
+                servers[name] = server
+            elif name in servers:
+                added = {key: value for key, value in server._asdict().items() if value}
+                servers[name] = servers[name]._replace(**added)
+            elif name not in self._disabled:
                 servers[name] = server
         return servers
 
     def _servers_in_file(self) -> dict[str, ToolServer]:
+        """Return the servers in the file beside the config that are not disabled there."""
         if not self._config.servers_file:
             return {}
         path = self._file.parent / os.path.expanduser(self._config.servers_file)
@@ -178,10 +186,10 @@ class ToolServers:
             raise ConfigError(f"{where}mcpServers: expected a table")
         servers = {}
         for name, table in tables.items():
+            if as_dict(table).get("disabled") is True:
+                self._disabled.append(name)
+                continue
             if isinstance(table, dict):
-                if table.get("disabled") is True:
-                    self._disabled.append(name)
-                    continue
                 table = {key: table[key] for key in _KEYS_IN_FILE if key in table}
             servers[name] = read(ToolServer, table, f"{where}mcpServers.{name}.")
         return servers
@@ -190,26 +198,21 @@ class ToolServers:
         """Return a server with its variables replaced, and its secrets."""
         server = self._configured[name]
         where = f"{self._file}: mcp.servers.{name}"
-        transport = server.type or ("stdio" if server.command is not None else "http")
-        required_key = _TRANSPORTS.get(transport)
-        if required_key is None:
-            expected = ", ".join(_TRANSPORTS)
-            problem = f"{where}.type: expected one of {expected}, not {transport!r}"
-            advice = "gptsh does not speak the old SSE" if transport == "sse" else ""
-            raise ConfigError(problem, advice)
-        if getattr(server, required_key) is None or None not in (server.command, server.url):
-            raise ConfigError(f"{where}: expected either command or url")
+        _check_transport(server, where)
 
         variables = _Variables(self._environ, where)
         command = server.command
         if command:
             command = os.path.expanduser(variables.expand(command, "command"))
+        url = server.url
+        if url:
+            url = variables.expand(url, "url")
         server = server._replace(
             name=name,
             command=command,
             args=tuple(variables.expand(text, "args") for text in server.args),
             env=variables.expand_all(server.env, "env"),
-            url=server.url and variables.expand(server.url, "url"),
+            url=url,
             headers=variables.expand_all(server.headers, "headers"),
         )
         for key, rule in _RULES.items():
@@ -217,6 +220,25 @@ class ToolServers:
             if value is not None:
                 rule.read(value, f"{where}.{key}")
         return server._replace(secrets=_secrets_of(server, variables.values))
+
+
+def _is_of(name: str, server: str) -> bool:
+    """Return whether a name selects this server, or a tool of it."""
+    return (name + SEPARATOR).startswith(server + SEPARATOR)
+
+
+def _check_transport(server: ToolServer, where: str) -> None:
+    """Raise ConfigError unless a server has the key that its transport needs, and no other."""
+    transport = server.type or ("http" if server.command is None else "stdio")
+    required_key = _TRANSPORTS.get(transport)
+    if required_key is None:
+        expected = ", ".join(_TRANSPORTS)
+        problem = f"{where}.type: expected one of {expected}, not {transport!r}"
+        advice = "gptsh does not speak the old SSE" if transport == "sse" else ""
+        raise ConfigError(problem, advice)
+    has_both = server.command is not None and server.url is not None
+    if has_both or getattr(server, required_key) is None:
+        raise ConfigError(f"{where}: expected either command or url")
 
 
 class _Variables:
@@ -232,20 +254,22 @@ class _Variables:
 
     def expand(self, text: str, key: str) -> Secret:
         """Return the text of a key with its variables replaced. Raises ConfigError."""
-        return Secret(re.sub(_VARIABLE, lambda match: self._value_of(match, key), text))
+
+        def value_of(match: re.Match[str]) -> str:
+            name, default = match.groups()
+            value = self._environ.get(name)
+            if value is None and default is None:
+                problem = f"{self._where}.{key}: the variable {name} is not set"
+                raise ConfigError(problem, f"set it, or write ${{{name}:-DEFAULT}}")
+            # As in a shell, a variable that is empty has its default.
+            self.values[name] = value or default or ""
+            return self.values[name]
+
+        return Secret(re.sub(_VARIABLE, value_of, text))
 
     def expand_all(self, texts: Mapping[str, str], key: str) -> dict[str, str]:
         """Return the texts of a table with their variables replaced."""
         return {name: self.expand(text, f"{key}.{name}") for name, text in texts.items()}
-
-    def _value_of(self, match: re.Match[str], key: str) -> str:
-        name, default = match.groups()
-        value = self._environ.get(name)
-        if value is None and default is None:
-            problem = f"{self._where}.{key}: the variable {name} is not set"
-            raise ConfigError(problem, f"set it, or write ${{{name}:-DEFAULT}}")
-        self.values[name] = value or default or ""
-        return self.values[name]
 
 
 def _parse(text: str) -> object:
@@ -256,22 +280,22 @@ def _parse(text: str) -> object:
     try:
         return json.loads(text)
     except ValueError:
-        text = re.sub(rf"({_STRING})|//[^\n]*|/\*.*?\*/", r"\1", text, flags=re.DOTALL)
-        return json.loads(re.sub(rf"({_STRING})|,(?=\s*[}}\]])", r"\1", text))
+        # A string is replaced by itself, so that nothing in it is removed.
+        text = re.sub(f"({_STRING})|{_COMMENT}", r"\1", text, flags=re.DOTALL)
+        text = re.sub(f"({_STRING})|{_LAST_COMMA}", r"\1", text)
+        return json.loads(text)
 
 
 def _secrets_of(server: ToolServer, variables: Mapping[str, str]) -> frozenset[str]:
-    """Return what a server must not print, whole and line by line.
-
-    It is in its URL, its headers and its variables.
-    """
+    """Return the secrets in a server's URL, headers and variables, whole and line by line."""
     from urllib.parse import urlsplit
 
     url = urlsplit(server.url or "")
     login = url.netloc.rpartition("@")[0]
     secrets = {login, login.rpartition(":")[2]}
     for pair in url.query.split("&"):
-        secrets.add(pair.partition("=")[2] or pair)
+        _, _, value = pair.partition("=")
+        secrets.add(value or pair)
     for header, value in server.headers.items():
         if is_secret_header(header, value):
             secrets |= {value, value.split(" ")[-1]}  # a token without its scheme

@@ -5,7 +5,6 @@ so the text of each line is stored.
 """
 
 import base64
-import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -52,54 +51,75 @@ def read(source: Source) -> Results | None:
 
 
 def _session(source: Source) -> Conversation:
-    headers = [line for line in source.lines if line.value.get("_type") == _METADATA]
-    records = [line for line in source.lines if line.value.get("_type") != _METADATA]
-    header = headers[-1]  # the last one counts
-    name = as_str(header.value.get("key")).strip()
-    if not name and source.path:  # before 2026-02-20 no line had the key
-        name = source.path.stem.replace("_", ":", 1)
-    start = header.value.get("created_at")
-    for line in records:
-        start = start or line.value.get("timestamp")
-    count = sum(_is_counted(line.value) for line in records)
-    offset = _offset(header.value, count)
-    session = Conversation(
-        source,
-        NAME,
-        f"{name} {start or ''}".strip(),
-        title=label(as_dict(header.value.get("metadata")).get("title")) or name,
-        created_at=header.value.get("created_at"),
-        updated_at=header.value.get("updated_at"),
-        skipped=source.bad_lines,
-        extra={"name": name, "header": _text(header), "count": count, "offset": offset},
-    )
+    """Return the session in the lines: metadata, of which the last line counts, and records."""
+    headers: list[Line] = []
+    records: list[Line] = []
+    for line in source.lines:
+        if line.value.get("_type") == _METADATA:
+            headers.append(line)
+        else:
+            records.append(line)
+    header = headers[-1]
+    session = _new_session(source, header, records)
+    offset = session.extra["offset"]
 
     number = 0  # of the record, as nanobot counts them
-    others: list[str] = []  # records that are not messages, before the next message
+    text_lines: list[str] = []  # since the last message: records that are none, and the next one
     for line in records:
-        number += _is_counted(line.value)
-        others.append(_text(line))
+        if _is_counted(line.value):
+            number += 1
+        text_lines.append(_text(line))
         if _is_message(line.value):
             message = _message(line.value, session)
-            if session.add_message({**message, "source": {"lines": others}}, line.number):
-                others = []
+            message["source"] = {"lines": text_lines}
+            if session.add_message(message, line.number):
+                text_lines = []
         if number == offset:
             session.consolidated = len(session.messages)
-    if others:
-        session.extra["after"] = others
+    if text_lines:
+        session.extra["after"] = text_lines
     return session
 
 
-def _offset(header: JsonObject, count: int) -> int:
+def _new_session(source: Source, header: Line, records: list[Line]) -> Conversation:
+    """Return the session as its line of metadata describes it, without messages."""
+    metadata = header.value
+    name = as_str(metadata.get("key")).strip()
+    if not name and source.path:  # before 2026-02-20 no line had the key
+        name = source.path.stem.replace("_", ":", 1)
+    start = metadata.get("created_at")
+    for line in records:
+        start = start or line.value.get("timestamp")
+    count = sum(1 for line in records if _is_counted(line.value))
+    title = label(as_dict(metadata.get("metadata")).get("title"))
+    return Conversation(
+        source,
+        NAME,
+        f"{name} {start or ''}".strip(),
+        title=title or name,
+        created_at=metadata.get("created_at"),
+        updated_at=metadata.get("updated_at"),
+        skipped=source.bad_lines,
+        extra={
+            "name": name,
+            "header": _text(header),
+            "count": count,
+            "offset": _offset(metadata, count),
+        },
+    )
+
+
+def _offset(metadata: JsonObject, count: int) -> int:
     """Return how many of the messages are in the memory; like nanobot, 0 if that is invalid."""
     for key in _OFFSET_KEYS:
-        offset = header.get(key)
+        offset = metadata.get(key)
         if type(offset) is int and 0 <= offset <= count:
             return offset
     return 0
 
 
 def _message(value: JsonObject, session: Conversation) -> ForeignMessage:
+    """Return the message in a record, which has the keys of OpenAI's API and a time."""
     message = from_chat(value)
     moment = value.get("timestamp")
     if moment:  # nanobot rewrites content, so the time and the role identify a message
@@ -108,6 +128,7 @@ def _message(value: JsonObject, session: Conversation) -> ForeignMessage:
 
 
 def _text(line: Line) -> str:
+    """Return the text of a line, byte for byte; of an item of an array, its JSON."""
     return line.text or json_line(line.value)
 
 
@@ -119,7 +140,7 @@ def _is_counted(value: JsonObject) -> bool:
 def _is_message(value: JsonObject) -> bool:
     """Return whether a record is a message, even a malformed one.
 
-    A type of its own says what else.
+    A record with another type is one only if it has a role.
     """
     record_type = value.get("_type")
     if record_type == _STATE:
@@ -161,41 +182,57 @@ def write(doc: Document, key: str) -> Iterator[str]:
     imported = _imported(doc)
     lines: list[str] = []
     offset = 0
-    names: dict[str, object] = {}  # id of a tool call: name of its function
+    functions: dict[str, object] = {}  # id of a tool call: name of its function
     for message in doc["messages"]:
         for call in message.get("tool_calls") or ():
-            names[call["id"]] = call["function"].get("name")
-        origin = as_dict(as_dict(message).get("source")) if imported else {}
-        known_lines = _valid_lines(origin.get("lines"))
-        lines += known_lines
-        if not known_lines:
-            for sent in make_sendable([message]):
-                if sent["role"] != "system":
-                    lines.append(json_line(_to_nanobot(sent, names)))
+            functions[call["id"]] = call["function"].get("name")
+        known_lines = _imported_lines(message) if imported else []
+        lines += known_lines or _new_lines(message, functions)
         if message["id"] == doc["context"].get("consolidated"):
             offset = _count(lines)
     lines += _valid_lines(imported.get("after"))
 
     title = doc["title"] or imported.get("title")
     facts = {"name": key, "count": _count(lines), "offset": offset, "title": title}
+    has_changed = imported | facts != imported
     header = _valid_lines([imported.get("header")])
-    if not header or imported | facts != imported:
+    if has_changed or not header:
         old_header = parse_json(header[0]) if header else {}
         header = [_header(doc, key, offset, old=old_header, old_title=imported.get("title"))]
     for line in header + lines:
         yield f"{line}\n"
 
 
+def _imported_lines(message: Message) -> list[str]:
+    """Return the lines of the file that the message came from; none if they are not valid."""
+    source = as_dict(as_dict(message).get("source"))
+    return _valid_lines(source.get("lines"))
+
+
+def _new_lines(message: Message, functions: Mapping[str, object]) -> list[str]:
+    """Return the lines for a message that was not imported; none for a system message."""
+    lines = []
+    for sent in make_sendable([message]):
+        if sent["role"] != "system":
+            lines.append(json_line(_to_nanobot(sent, functions)))
+    return lines
+
+
 def _valid_lines(lines: object) -> list[str]:
-    """Return the stored lines; none if one is no JSON object on one line: files are not trusted."""
-    with contextlib.suppress(ValueError, TypeError, RecursionError):
-        if isinstance(lines, list) and "\n" not in "".join(lines):
-            return lines if all(isinstance(parse_json(line), dict) for line in lines) else []
-    return []
+    """Return stored lines, unless one is not a JSON object on one line: no file is trusted."""
+    if not isinstance(lines, list):
+        return []
+    try:
+        values = [parse_json(line) for line in lines]
+    except (ValueError, TypeError, RecursionError):
+        return []
+    are_objects = all(isinstance(value, dict) for value in values)
+    return lines if are_objects and "\n" not in "".join(lines) else []
 
 
 def _count(lines: list[str]) -> int:
-    return sum(_is_counted(parse_json(line)) for line in lines)
+    """Return how many of the lines nanobot counts as messages."""
+    return sum(1 for line in lines if _is_counted(parse_json(line)))
 
 
 def _header(doc: Document, key: str, offset: int, *, old: JsonObject, old_title: object) -> str:
@@ -211,6 +248,7 @@ def _header(doc: Document, key: str, offset: int, *, old: JsonObject, old_title:
         "metadata": metadata,
     }
     for name in _OFFSET_KEYS:
+        # An old release does not know the first key, but all read the second.
         if name in old or not old or name == "last_consolidated":
             header[name] = offset
     return json_line(header)
@@ -223,33 +261,45 @@ def _time(moment: str, old: object = None) -> str:
     return datetime.fromisoformat(moment).astimezone().replace(tzinfo=None).isoformat()
 
 
-def _to_nanobot(message: Message, names: Mapping[str, object]) -> JsonObject:
+def _to_nanobot(message: Message, functions: Mapping[str, object]) -> JsonObject:
     """Return our message with nanobot's keys, in its order.
 
-    ``names`` has the functions by the ids of their calls.
+    ``functions`` are the names of functions by the ids of their calls.
     """
-    role = message["role"]
-    new: JsonObject = {"role": role}
-    if role == "user":
-        new["content"] = openai_content(message, _IMAGES)
-    elif role == "assistant":
-        new["content"] = one_text(final_answer(message))
-        calls = [plain_call(call) for call in message.get("tool_calls") or ()]
-        if calls:
-            new["tool_calls"] = calls
-        new |= _reasoning(message)
+    if message["role"] == "user":
+        new = {"role": "user", "content": openai_content(message, _IMAGES)}
+    elif message["role"] == "assistant":
+        new = _answer(message)
     else:
-        call_id = message.get("tool_call_id")
-        if call_id:
-            new["tool_call_id"] = call_id
-        name = message.get("name") or names.get(call_id or "")
-        if name:
-            new["name"] = name
-        has_images = any(media.kind == "image" for _, media in media_in(message))
-        new["content"] = openai_content(message, _IMAGES) if has_images else one_text(message)
+        new = _result(message, functions)
     moment = utc(message.get("timestamp"))
     if moment:
         new["timestamp"] = _time(moment)
+    return new
+
+
+def _answer(message: Message) -> JsonObject:
+    """Return an answer with nanobot's keys: its text, its tool calls, its reasoning."""
+    new: JsonObject = {"role": "assistant", "content": one_text(final_answer(message))}
+    calls = [plain_call(call) for call in message.get("tool_calls") or ()]
+    if calls:
+        new["tool_calls"] = calls
+    return new | _reasoning(message)
+
+
+def _result(message: Message, functions: Mapping[str, object]) -> JsonObject:
+    """Return a tool result with nanobot's keys. Only one with images has its content in parts."""
+    new: JsonObject = {"role": message["role"]}
+    call_id = message.get("tool_call_id")
+    if call_id:
+        new["tool_call_id"] = call_id
+    name = message.get("name") or functions.get(call_id or "")
+    if name:
+        new["name"] = name
+    if any(media.kind == "image" for _, media in media_in(message)):
+        new["content"] = openai_content(message, _IMAGES)
+    else:
+        new["content"] = one_text(message)
     return new
 
 
@@ -267,6 +317,10 @@ def _reasoning(message: Message) -> JsonObject:
         else:
             unsigned.append(str(block.get("thinking", "")))
     text = text or "\n\n".join(unsigned)
+
+    reasoning: JsonObject = {}
+    if text or signed:
+        reasoning[REASONING_FIELDS[0]] = text
     if signed:
-        return {REASONING_FIELDS[0]: text, THINKING_BLOCKS: signed}
-    return {REASONING_FIELDS[0]: text} if text else {}
+        reasoning[THINKING_BLOCKS] = signed
+    return reasoning

@@ -13,7 +13,7 @@ from gptsh.formats.source import (
     Skipped,
     Source,
     content_of,
-    tool_call,
+    unchecked_call,
     utc,
     without,
 )
@@ -186,7 +186,7 @@ class _ChatgptReader:
             name = record["author"].get("name")
             if not call_id:  # a search in uploaded files, for example, has none in the export
                 call_id = record["id"]
-                call = tool_call(call_id, name or "tool", "")
+                call = unchecked_call(call_id, name or "tool", "")
                 answer = {"role": "assistant", "content": None, "tool_calls": [call]}
                 yield {"timestamp": message["timestamp"], **answer}
             is_error = content.get("content_type") == "system_error" or None
@@ -250,7 +250,7 @@ def _answer(record: JsonObject, metadata: JsonObject, parts: list[Part]) -> Fore
     else:
         arguments = "".join(part.get("text", "") for part in parts)
         answer["content"] = None
-        answer["tool_calls"] = [tool_call(record["id"], recipient, arguments)]
+        answer["tool_calls"] = [unchecked_call(record["id"], recipient, arguments)]
     return answer
 
 

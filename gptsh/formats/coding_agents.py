@@ -17,7 +17,7 @@ from gptsh.formats.source import (
     answer_fields,
     content_of,
     provider_name,
-    tool_call,
+    unchecked_call,
     utc,
     with_raw,
     with_rest,
@@ -227,7 +227,7 @@ def _nanocoder_messages(record: JsonObject) -> Iterator[ForeignMessage]:
     calls = []
     for call in rest.pop("tool_calls", None) or ():
         function = call["function"]
-        calls.append(tool_call(call["id"], function["name"], function["arguments"]))
+        calls.append(unchecked_call(call["id"], function["name"], function["arguments"]))
     if calls:
         message["tool_calls"] = calls
     reasoning = rest.pop("reasoning", None)
@@ -309,7 +309,7 @@ def _ollm_messages(record: JsonObject) -> Iterator[ForeignMessage]:
     calls = rest.pop("toolCalls", None) or ()
     if calls:
         message["tool_calls"] = [
-            tool_call(call["id"], call["name"], call["args"]) for call in calls
+            unchecked_call(call["id"], call["name"], call["args"]) for call in calls
         ]
     call_id = rest.pop("toolCallId", None)
     if call_id is not None:
@@ -320,7 +320,7 @@ def _ollm_messages(record: JsonObject) -> Iterator[ForeignMessage]:
 def _ollm_call(record: JsonObject) -> Iterator[ForeignMessage]:
     """Yield an answer with a single tool call, and the result, if there is one."""
     moment = record.get("timestamp")
-    call = tool_call(record["id"], record["name"], record["args"])
+    call = unchecked_call(record["id"], record["name"], record["args"])
     yield {"role": "assistant", "content": None, "tool_calls": [call], "timestamp": moment}
     result = record.get("result")
     if result is None:

@@ -16,7 +16,7 @@ from gptsh.formats.source import (
     Skipped,
     Source,
     fingerprint,
-    tool_call,
+    unchecked_call,
 )
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.messages import (
@@ -122,10 +122,10 @@ def _call(call: JsonObject) -> Call:
     """Return a tool call. That of a custom tool becomes one with its input as arguments."""
     custom = as_dict(call.get("custom"))
     if custom:
-        return tool_call(call["id"], custom.get("name"), custom.get("input"))
+        return unchecked_call(call["id"], custom.get("name"), custom.get("input"))
     function = as_dict(call.get("function"))
     if isinstance(function.get("arguments"), dict):  # Ollama's format
-        return tool_call(call.get("id", ""), function.get("name"), function["arguments"])
+        return unchecked_call(call.get("id", ""), function.get("name"), function["arguments"])
     return call
 
 
@@ -191,7 +191,7 @@ def openai_content(message: Message, kinds: Collection[Kind]) -> str | list[Part
 def plain_call(call: Call) -> Call:
     """Return a tool call without keys that only its model understands."""
     function = call["function"]
-    return tool_call(call["id"], function.get("name"), function.get("arguments") or "")
+    return unchecked_call(call["id"], function.get("name"), function.get("arguments") or "")
 
 
 def json_line(value: object) -> str:

@@ -596,10 +596,11 @@ def provider_name(name: object) -> str | None:
     return _VENDORS.get(normalized, original)
 
 
-def tool_call(call_id: object, name: object, arguments: object) -> Call:
-    """Return a tool call with an id and a name that are still to be checked.
+def unchecked_call(call_id: object, name: object, arguments: object) -> Call:
+    """Return a tool call as a file has it: ``add_message`` refuses it if its id is no text.
 
-    Arguments that are not a string are encoded as JSON.
+    Arguments that are not a string are encoded as JSON. An answer of a model, which is kept
+    whatever it has, uses ``make_call`` instead.
     """
     if not isinstance(arguments, str):
         arguments = json.dumps(arguments or {}, ensure_ascii=False)

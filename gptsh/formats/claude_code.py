@@ -5,7 +5,6 @@ was rewound, only the branch that was continued is read. Other records (titles, 
 messages.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gptsh.formats.source import (
@@ -41,31 +40,13 @@ _COMPACTED = "compact_boundary"
 _SYNTHETIC = "<synthetic>"  # the model of an answer that Claude Code wrote itself
 
 
-@dataclass(eq=False)
-class _Thread:
-    """The lines of a conversation with one agent: the main agent (None) or a subagent."""
-
-    agent: str | None
-    session: str = ""
-    lines: list[Line] = field(default_factory=list)
-    places: dict[str, int] = field(default_factory=dict)  # uuid of a line: its index in ``lines``
-    titles: dict[str, str] = field(default_factory=dict)
-
-    def add(self, line: Line) -> None:
-        """Add a line, unless it is there."""
-        ident = as_str(line.value.get("uuid"))
-        if ident not in self.places:
-            self.lines.append(line)
-            if ident:
-                self.places[ident] = len(self.lines) - 1
-
-
 def read(source: Source) -> Results | None:
     """Return the sessions in a file, one for each agent. None for another tool's file."""
     return _sessions(source) if any(map(_is_record, source.first)) else None
 
 
 def _is_record(value: JsonObject) -> bool:
+    """Return whether an object is a record of Claude Code."""
     record_type = as_str(value.get("type"))
     if _RECORDS.get(record_type) in value:
         return True
@@ -74,49 +55,89 @@ def _is_record(value: JsonObject) -> bool:
 
 def _sessions(source: Source) -> Results:
     yield from source.bad_lines
-    for thread in _threads(source):
+    threads = _Threads()
+    for line in source.lines:
+        threads.add_line(line)
+    for line in source.lines:  # some titles precede their thread
+        threads.add_title(line.value)
+    for thread in threads.in_order():
         yield from _conversation(source, thread).results()
 
 
-def _threads(source: Source) -> Iterable[_Thread]:
-    """Return the lines of each agent in order, each uuid once.
+# ---- threads
+
+
+@dataclass(eq=False)
+class _Thread:
+    """The lines of a conversation with one agent: the main agent (None) or a subagent."""
+
+    agent: str | None
+    session: str = ""
+    lines: list[Line] = field(default_factory=list)
+    indexes: dict[str, int] = field(default_factory=dict)  # uuid of a line: its index in ``lines``
+    titles: dict[str, str] = field(default_factory=dict)
+
+    def add(self, line: Line) -> None:
+        """Add a line, unless it is there."""
+        uuid = as_str(line.value.get("uuid"))
+        if uuid in self.indexes:
+            return
+        if uuid:
+            self.indexes[uuid] = len(self.lines)
+        self.lines.append(line)
+
+
+class _Threads:
+    """The threads of a file.
 
     A session that was continued in another file begins there with copies of lines, some with the
     old session's id. So a line belongs to the thread of its parent line.
     """
-    threads: dict[tuple[str, str | None], _Thread] = {}  # by session and agent
-    by_line: dict[str, _Thread] = {}
-    for line in source.lines:
+
+    def __init__(self) -> None:
+        self._by_agent: dict[tuple[str, str | None], _Thread] = {}  # by session and agent
+        self._by_line: dict[str, _Thread] = {}  # by the uuids of their lines
+
+    def in_order(self) -> list[_Thread]:
+        """Return the threads, each once."""
+        return list(dict.fromkeys(self._by_agent.values()))
+
+    def add_line(self, line: Line) -> None:
+        """Add a record to the thread of its agent. One without a uuid is added if a message."""
         value = line.value
-        ident = as_str(value.get("uuid"))
+        uuid = as_str(value.get("uuid"))
+        if not uuid and value.get("type") not in _MESSAGE_TYPES:
+            return
         session = as_str(value.get("sessionId"))
-        if not ident and value.get("type") not in _MESSAGE_TYPES:
-            continue
-        thread = by_line.get(as_str(value.get("parentUuid")))
+        thread = self._by_line.get(as_str(value.get("parentUuid")))
         agent = None
         if value.get("isSidechain"):
             parent_agent = thread.agent if thread else None
-            agent = as_str(value.get("agentId")) or parent_agent or ident
+            agent = as_str(value.get("agentId")) or parent_agent or uuid
         if thread is None or thread.agent != agent:
-            thread = threads.get((session, agent)) or _Thread(agent)
-        threads[session, agent] = thread
+            thread = self._by_agent.get((session, agent)) or _Thread(agent)
+        self._by_agent[session, agent] = thread
         thread.session = session
-        if ident and ident not in thread.places:
-            by_line[ident] = thread
+        if uuid and uuid not in thread.indexes:
+            self._by_line[uuid] = thread
         thread.add(line)
 
-    for line in source.lines:  # some titles precede their thread
-        value = line.value
-        main = (as_str(value.get("sessionId")), None)
-        titled = threads.get(main) or by_line.get(as_str(value.get("leafUuid")))
-        if titled and titled.agent is None and "uuid" not in value:
-            for key in _TITLES:
-                if isinstance(value.get(key), str):
-                    titled.titles[key] = value[key]
-    return dict.fromkeys(threads.values())
+    def add_title(self, value: JsonObject) -> None:
+        """Give the main agent's thread the title in a record, if it has one."""
+        if "uuid" in value:
+            return
+        main_agent = (as_str(value.get("sessionId")), None)
+        leaf = as_str(value.get("leafUuid"))
+        thread = self._by_agent.get(main_agent) or self._by_line.get(leaf)
+        if thread is None or thread.agent is not None:
+            return
+        for key in _TITLES:
+            if isinstance(value.get(key), str):
+                thread.titles[key] = value[key]
 
 
 def _conversation(source: Source, thread: _Thread) -> Conversation:
+    """Return the session of a thread, with what its first line says of the whole."""
     first = thread.lines[0].value
     key = thread.session or as_str(first.get("uuid"))
     session = Conversation(source, NAME, key, provider="anthropic", cwd=first.get("cwd"))
@@ -133,6 +154,9 @@ def _conversation(source: Source, thread: _Thread) -> Conversation:
     return session
 
 
+# ---- messages
+
+
 def _messages(thread: _Thread, session: Conversation) -> list[tuple[ForeignMessage, Line]]:
     """Return the messages of a thread with their first lines; the lines of a response as one."""
     messages: list[tuple[ForeignMessage, Line]] = []
@@ -147,10 +171,8 @@ def _messages(thread: _Thread, session: Conversation) -> list[tuple[ForeignMessa
             continue
         response_id = message.get("response_id")
         answer = answers.get(response_id or "")
-        if answer:  # another line of the same response
-            answer["content"] += message.pop("content")
-            answer |= without(message, "id", "timestamp", "usage")
-            answer["usage"] = max(answer.get("usage"), message.get("usage"), key=_completion)
+        if answer:
+            _join(answer, message)
             continue
         if response_id:
             answers[response_id] = message
@@ -160,8 +182,17 @@ def _messages(thread: _Thread, session: Conversation) -> list[tuple[ForeignMessa
     return messages
 
 
+def _join(answer: ForeignMessage, message: ForeignMessage) -> None:
+    """Add another line of the same response to an answer.
+
+    Each line repeats the usage; the last one has the final count.
+    """
+    answer["content"] += message.pop("content")
+    answer |= without(message, "id", "timestamp", "usage")
+    answer["usage"] = max(answer.get("usage"), message.get("usage"), key=_completion)
+
+
 def _completion(usage: object) -> int:
-    # The lines of a response repeat its usage; the last has the final count.
     return token_count(as_dict(usage).get("completion")) or 0
 
 
@@ -209,7 +240,7 @@ def _path_to_newest(thread: _Thread) -> set[int]:
         is_compaction = value.get("isCompactSummary") or value.get("subtype") == _COMPACTED
         if "parentUuid" in value and not parent and not is_compaction:
             break  # the first message
-        index = thread.places.get(as_str(parent), index - 1)
+        index = thread.indexes.get(as_str(parent), index - 1)
     return path
 
 
@@ -218,31 +249,37 @@ def _message(value: JsonObject) -> ForeignMessage | None:
     message = _api_message(value)
     if message is None:
         return None
-    content = message["content"]
     new = {
         "id": value.get("uuid"),
         "timestamp": value.get("timestamp"),
         "role": "user",
-        "content": content,
+        "content": message["content"],
     }
-    marks = {key: value[key] for key in _FLAGS if value.get(key)}
+    flags = {key: value[key] for key in _FLAGS if value.get(key)}
     if value["type"] == "assistant":
-        if not isinstance(content, list):
-            content = [{"type": "text", "text": content}]
-        new |= {"role": "assistant", "content": list(content), "provider": "anthropic"}
-        new |= answer_fields(message)
-        if isinstance(value.get("requestId"), str):
-            new["request_id"] = value["requestId"]
+        new |= _answer(value, message)
         if new.get("model") == _SYNTHETIC:  # without a request; its usage is all zeros
-            marks["model"] = _SYNTHETIC
+            flags["model"] = _SYNTHETIC
             new = without(new, "model", "provider", "usage")
-        if "isApiErrorMessage" in marks:
+        if "isApiErrorMessage" in flags:
             new["finish_reason"] = "error"
-    elif "toolUseResult" in value and isinstance(content, list):
-        new["content"] = with_raw(content, value["toolUseResult"])
-    if marks:
-        new["source"] = marks
+    elif "toolUseResult" in value and isinstance(message["content"], list):
+        new["content"] = with_raw(message["content"], value["toolUseResult"])
+    if flags:
+        new["source"] = flags
     return new
+
+
+def _answer(value: JsonObject, message: JsonObject) -> ForeignMessage:
+    """Return what an answer has besides id and time; its content is a list, to add lines to."""
+    content = message["content"]
+    if not isinstance(content, list):
+        content = [{"type": "text", "text": content}]
+    answer = {"role": "assistant", "content": list(content), "provider": "anthropic"}
+    answer |= answer_fields(message)
+    if isinstance(value.get("requestId"), str):
+        answer["request_id"] = value["requestId"]
+    return answer
 
 
 def _api_message(value: JsonObject) -> JsonObject | None:

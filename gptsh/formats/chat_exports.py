@@ -39,25 +39,35 @@ def _conversations(source: Source, read: Callable[[Source, JsonObject], Conversa
 
 
 def _branch(
-    records: Mapping[object, JsonObject], leaf: object, parent_key: str, time_key: str
+    records: Mapping[object, JsonObject],
+    leaf: object,
+    *,
+    parent_key: str,
+    time_key: str,
 ) -> list[JsonObject]:
-    """Return the records of a tree from its root to ``leaf``; without that, to the newest one.
+    """Return the records of a tree from its root to ``leaf``; without that, to the newest one."""
+    ident = leaf if leaf in records else _newest(records, time_key)
+    branch: dict[object, JsonObject] = {}
+    while ident in records and ident not in branch:
+        branch[ident] = records[ident]
+        ident = records[ident].get(parent_key)
+    return list(reversed(branch.values()))
+
+
+def _newest(records: Mapping[object, JsonObject], time_key: str) -> object:
+    """Return the id of the newest record, of equal ones the last; None if there is none.
 
     The time is in a record, or in the message in it.
     """
-    if leaf not in records:
-        latest = ""
-        for ident, record in records.items():
-            message = as_dict(record.get("message", record))
-            moment = utc(message.get(time_key)) or ""
-            if moment >= latest:  # of equal ones the last
-                leaf = ident
-                latest = moment
-    branch: dict[object, JsonObject] = {}
-    while leaf in records and leaf not in branch:
-        branch[leaf] = records[leaf]
-        leaf = records[leaf].get(parent_key)
-    return list(reversed(branch.values()))
+    newest: object = None
+    latest = ""
+    for ident, record in records.items():
+        message = as_dict(record.get("message", record))
+        moment = utc(message.get(time_key)) or ""
+        if moment >= latest:
+            newest = ident
+            latest = moment
+    return newest
 
 
 def _attachments(files: object, name_key: str) -> list[Part]:
@@ -138,7 +148,8 @@ def _read_chatgpt(source: Source, value: JsonObject) -> Conversation:
     session.provider = "openai"
     reader = _ChatgptReader(session)
     leaf = value.get("current_node")
-    for node in _branch(value["mapping"], leaf, "parent", time_key="create_time"):
+    nodes = _branch(value["mapping"], leaf, parent_key="parent", time_key="create_time")
+    for node in nodes:
         session.add_record(reader.messages_of, node)
     return session
 
@@ -160,8 +171,8 @@ class _ChatgptReader:
         content = as_dict(record.get("content"))
         metadata = as_dict(record.get("metadata"))
         if content.get("content_type") == "user_editable_context":
-            texts = ("user_profile", "user_instructions")
-            self._session.system = _joined(content, "\n\n", *texts)
+            prompt = _joined(content, "\n\n", "user_profile", "user_instructions")
+            self._session.system = prompt
         self._thinking += _thoughts(content)
         parts = _parts(content, metadata)
         if not parts or metadata.get("is_visually_hidden_from_conversation"):
@@ -187,22 +198,30 @@ class _ChatgptReader:
             if not call_id:  # a search in uploaded files, for example, has none in the export
                 call_id = record["id"]
                 call = unchecked_call(call_id, name or "tool", "")
-                answer = {"role": "assistant", "content": None, "tool_calls": [call]}
-                yield {"timestamp": message["timestamp"], **answer}
-            is_error = content.get("content_type") == "system_error" or None
-            message |= without({"tool_call_id": call_id, "name": name, "is_error": is_error})
+                yield {
+                    "timestamp": message["timestamp"],
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [call],
+                }
+            message |= without({"tool_call_id": call_id, "name": name})
+            if content.get("content_type") == "system_error":
+                message["is_error"] = True
         yield message
 
 
 def _thoughts(content: JsonObject) -> list[Part]:
-    texts = [
-        _joined(thought, "\n\n", "summary", "content") for thought in content.get("thoughts") or ()
-    ]
-    return [{"type": "thinking", "thinking": text} for text in texts if text]
+    """Return the thinking in a record's content as blocks."""
+    blocks = []
+    for thought in content.get("thoughts") or ():
+        text = _joined(thought, "\n\n", "summary", "content")
+        if text:
+            blocks.append({"type": "thinking", "thinking": text})
+    return blocks
 
 
 def _joined(record: JsonObject, separator: str, *keys: str) -> str:
-    """Return the texts under these keys that are not empty."""
+    """Return the texts under these keys that are not empty, joined."""
     return separator.join(record[key] for key in keys if record.get(key))
 
 
@@ -214,11 +233,12 @@ def _parts(content: JsonObject, metadata: JsonObject) -> list[Part]:
     if not content:
         return []
     text = _joined(content, "\n", "title", "url", "text") or content.get("result")
-    parts = [_part(part) for part in content.get("parts") or [text] if part]
+    contents = content.get("parts") or [text]
+    parts = [_part(part) for part in contents if part]
     parts += _attachments(metadata.get("attachments"), "name")
-    kind = content.get("content_type")
-    if not parts and kind not in _EMPTY:
-        parts.append({**content, "type": kind})
+    content_type = content.get("content_type")
+    if not parts and content_type not in _EMPTY:
+        parts.append({**content, "type": content_type})
     return parts
 
 
@@ -233,10 +253,13 @@ def _part(part: str | Part) -> Part:
 
 def _answer(record: JsonObject, metadata: JsonObject, parts: list[Part]) -> ForeignMessage:
     """Return what only an answer has, and its content with links, or the tool call that it is."""
-    model = metadata.get("model_slug")
     reason = as_dict(metadata.get("finish_details")).get("type")
-    reason = FINISH_REASONS.get(str(reason), reason)
-    answer = without({"provider": "openai", "model": model, "finish_reason": reason})
+    fields = {
+        "provider": "openai",
+        "model": metadata.get("model_slug"),
+        "finish_reason": FINISH_REASONS.get(str(reason), reason),
+    }
+    answer = without(fields)
 
     references = as_dicts(metadata.get("content_references"))
     citations = as_dicts(metadata.get("citations"))
@@ -262,19 +285,7 @@ def _with_links(part: Part, references: list[JsonObject], citations: list[JsonOb
     text = part.get("text")
     if part["type"] != "text" or not isinstance(text, str):
         return part
-    links: dict[str, str] = {}
-    for reference in references:
-        mark = as_str(reference.get("matched_text"))
-        as_shown = as_str(reference.get("alt"))
-        links[mark] = as_shown or _links([reference])
-    cited: dict[str, list[JsonObject]] = {}  # citations in older answers, by the text they replace
-    for citation in citations:
-        start = citation.get("start_ix")
-        end = citation.get("end_ix")
-        if isinstance(start, int) and isinstance(end, int) and text[start:end] not in links:
-            cited.setdefault(text[start:end], []).append(citation)
-    for mark, pages in cited.items():
-        links[mark] = _links(pages)
+    links = _links_by_citation(text, references, citations)
 
     def link(citation: re.Match[str]) -> str:
         unknown = "" if citation[0].startswith("\ue200") else citation[0]
@@ -283,7 +294,34 @@ def _with_links(part: Part, references: list[JsonObject], citations: list[JsonOb
     return {**part, "text": _CITATION.sub(link, text)}
 
 
+def _links_by_citation(
+    text: str,
+    references: list[JsonObject],
+    citations: list[JsonObject],
+) -> dict[str, str]:
+    """Return the links to show, by the text of the citation that each replaces.
+
+    A reference names that text. A citation, in an older answer, tells where in the text it is, and
+    several may be there.
+    """
+    links: dict[str, str] = {}
+    for reference in references:
+        cited_text = as_str(reference.get("matched_text"))
+        as_shown = as_str(reference.get("alt"))
+        links[cited_text] = as_shown or _links([reference])
+    pages: dict[str, list[JsonObject]] = {}
+    for citation in citations:
+        start = citation.get("start_ix")
+        end = citation.get("end_ix")
+        if isinstance(start, int) and isinstance(end, int) and text[start:end] not in links:
+            pages.setdefault(text[start:end], []).append(citation)
+    for cited_text, cited_pages in pages.items():
+        links[cited_text] = _links(cited_pages)
+    return links
+
+
 def _links(references: list[JsonObject]) -> str:
+    """Return links to the pages in references."""
     pages = _pages_in(references)
     return ", ".join(link_to(url, title or "") for url, title in pages.items())
 
@@ -321,7 +359,8 @@ def _read_deepseek(source: Source, value: JsonObject) -> Conversation:
         updated_at="updated_at",
     )
     session.provider = "deepseek"
-    for node in _branch(value["mapping"], None, "parent", time_key="inserted_at"):
+    nodes = _branch(value["mapping"], None, parent_key="parent", time_key="inserted_at")
+    for node in nodes:
         record = as_dict(node.get("message"))
         if record:
             session.add_record(_fragments, record)
@@ -334,18 +373,18 @@ def _fragments(record: JsonObject) -> Iterator[ForeignMessage]:
     parts: list[Part] = []
     thinking: list[Part] = []
     for fragment in record["fragments"]:
-        kind = fragment["type"]
+        fragment_type = fragment["type"]
         text = fragment.get("content")
-        if kind == "REQUEST":
+        if fragment_type == "REQUEST":
             message["role"] = "user"
-        if kind == "THINK":
+        if fragment_type == "THINK":
             thinking.append({"type": "thinking", "thinking": text})
-        elif kind == "SEARCH":
+        elif fragment_type == "SEARCH":
             message["sources"] = _sources(as_dicts(fragment.get("results")))
         elif isinstance(text, str):
             parts.append({"type": "text", "text": text})
         else:
-            parts.append({**fragment, "type": kind})
+            parts.append(dict(fragment))
     parts += _attachments(record.get("files"), "file_name")
     message["content"] = content_of(parts)
     if message["role"] == "assistant":
@@ -395,7 +434,7 @@ def _read_claude_ai(source: Source, value: JsonObject) -> Conversation:
     if any("parent_message_uuid" in record for record in records):  # older exports have no branches
         by_id = {record["uuid"]: record for record in records}
         leaf = value.get("current_leaf_message_uuid")
-        records = _branch(by_id, leaf, "parent_message_uuid", time_key="created_at")
+        records = _branch(by_id, leaf, parent_key="parent_message_uuid", time_key="created_at")
     for record in records:
         session.add_record(_claude_ai_messages, record)
     return session
@@ -407,18 +446,29 @@ def _claude_ai_messages(record: JsonObject) -> Iterator[ForeignMessage]:
     blocks = _blocks(record)
     if record["sender"] == "human":
         parts = [block for block in blocks if block.get("text")]
-        for file in as_dicts(record.get("attachments")):
-            text = file.get("extracted_content") or ""
-            name = file.get("file_name") or "attachment"
-            parts.append({"type": "text", "text": text, "source": name})
-        for part in _attachments(record.get("files"), "file_name"):
-            parts.append({**part, "source": part.get("source") or "attachment"})
+        parts += _files(record)
         yield {**message, "role": "user", "content": content_of(parts)}
         return
-    for is_result, group in groupby(blocks, lambda block: block["type"] == "tool_result"):
+    for is_result, group in groupby(blocks, _is_result):
         role = "user" if is_result else "assistant"
         yield {**message, "role": role, "content": list(group)}
-        message.pop("id", None)  # it is that of the first
+        message = {"timestamp": message["timestamp"]}  # only the first has the record's id
+
+
+def _files(record: JsonObject) -> list[Part]:
+    """Return the extracted texts of the files in a question, then references to the others."""
+    parts = []
+    for file in as_dicts(record.get("attachments")):
+        text = file.get("extracted_content") or ""
+        name = file.get("file_name") or "attachment"
+        parts.append({"type": "text", "text": text, "source": name})
+    for part in _attachments(record.get("files"), "file_name"):
+        parts.append({**part, "source": part.get("source") or "attachment"})
+    return parts
+
+
+def _is_result(block: Part) -> bool:
+    return bool(block["type"] == "tool_result")
 
 
 def _blocks(record: JsonObject) -> list[Part]:
@@ -430,19 +480,22 @@ def _blocks(record: JsonObject) -> list[Part]:
     open_calls: list[str] = []  # ids of calls without a result
     blocks = record.get("content") or [{"type": "text", "text": record["text"]}]
     for index, block in enumerate(blocks):
-        kind = "text" if block["type"] == "voice_note" else block["type"]
-        if kind == "text" and not block.get("text"):
+        block_type = "text" if block["type"] == "voice_note" else block["type"]
+        if block_type == "text" and not block.get("text"):
             continue
-        new = {"type": kind}
-        for key in _BLOCK_KEYS.get(kind, block):
+        new = {"type": block_type}
+        for key in _BLOCK_KEYS.get(block_type, block):
             if block.get(key) not in (None, []):
                 new[key] = block[key]
-        if kind == "tool_use":
-            open_calls.append(new.setdefault("id", f"{record['uuid']}:{index}"))
-        elif kind == "tool_result" and open_calls:
-            new.setdefault("tool_use_id", open_calls.pop(0))
+        if block_type == "tool_use":
+            call_id = new.setdefault("id", f"{record['uuid']}:{index}")
+            open_calls.append(call_id)
+        elif block_type == "tool_result" and open_calls:
+            call_id = open_calls.pop(0)
+            new.setdefault("tool_use_id", call_id)
         for item in as_dicts(new.get("content")):
             if item.get("type") == "knowledge":  # a page that a web search found
-                item |= {"type": "text", "text": _joined(item, "\n", "title", "url", "text")}
+                item["text"] = _joined(item, "\n", "title", "url", "text")
+                item["type"] = "text"
         converted.append(new)
     return converted

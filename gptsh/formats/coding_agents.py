@@ -51,16 +51,21 @@ def read_codelet(source: Source) -> Results | None:
         return None
     records = _records(source)
     session = Conversation(source, CODELET, next(iter(records)), skipped=source.bad_lines)
+    read = partial(_codelet_messages, session)
     for line in records.values():
-        session.add_record(partial(_codelet_messages, session), line.value, line.number)
+        session.add_record(read, line.value, line.number)
     return session.results()
 
 
 def _is_codelet(value: JsonObject) -> bool:
-    return value.keys() >= _RECORD or (value.keys() >= _ENVELOPE and "sessionId" not in value)
+    """Return whether an object is a record of a store, or an envelope; Claude Code's are similar."""
+    if value.keys() >= _RECORD:
+        return True
+    return value.keys() >= _ENVELOPE and "sessionId" not in value
 
 
 def _manifest_session(source: Source) -> Conversation:
+    """Return the session of a manifest, which has the ids of messages in the store beside it."""
     manifest = source.value
     session = Conversation.of_record(
         source,
@@ -76,10 +81,11 @@ def _manifest_session(source: Source) -> Conversation:
     session.extra = {key: manifest[key] for key in _EXTRA_KEYS if manifest.get(key)}
     store = source.sibling("..", "messages", "messages.jsonl")
     records = _store(store.path, store.modified) if store and store.path else {}
+    read = partial(_codelet_messages, session)
     for item in as_dicts(manifest["messages"]):
         ident = str(item.get("message_id"))
         if ident in records:
-            session.add_record(partial(_codelet_messages, session), records[ident].value)
+            session.add_record(read, records[ident].value)
         else:
             session.skip(f"message {ident:.40}: not in the store beside it")
     return session
@@ -123,39 +129,47 @@ def _codelet_messages(session: Conversation, value: JsonObject) -> Iterator[Fore
     }
     if "assistant" in (inner.get("role"), envelope.get("type"), value.get("role")):
         new["role"] = "assistant"
-        new |= answer_fields(message)
-        if new.get("finish_reason") == "unknown":
-            del new["finish_reason"]
-        provider = provider_name(envelope.get("provider"))
-        new |= without({"provider": provider, "request_id": envelope.get("requestId")})
+        new |= _answer(message, envelope)
     yield new
+
+
+def _answer(message: JsonObject, envelope: JsonObject) -> ForeignMessage:
+    """Return what only an answer has."""
+    answer = answer_fields(message)
+    if answer.get("finish_reason") == "unknown":
+        del answer["finish_reason"]
+    fields = {
+        "provider": provider_name(envelope.get("provider")),
+        "request_id": envelope.get("requestId"),
+    }
+    return answer | without(fields)
 
 
 def _with_blobs(part: Part, session: Conversation) -> object:
     """Return the part with its blob references resolved; a text if its data is missing."""
-    is_complete = True
-
-    def resolve(value: object) -> object:
-        nonlocal is_complete
-        if isinstance(value, dict):
-            resolved = {key: resolve(item) for key, item in value.items()}
-            return resolved.get("_blob_ref", resolved)
-        reference = _BLOB.fullmatch(value) if isinstance(value, str) else None
-        if not reference:
-            return value
-        # The name is a hash, so it names no other file.
-        digest = reference[1]
-        blob = session.source.sibling("..", "blobs", digest[:2], digest)
-        if blob and hashlib.sha256(blob.data).hexdigest() == digest:
-            return blob.data.decode()
-        session.skip(f"{value}: missing, or its hash is not its name")
-        is_complete = False
-        return value
-
-    resolved = resolve(part)
+    skipped_before = len(session.skipped)
+    resolved = _resolve(part, session)
+    is_complete = len(session.skipped) == skipped_before
     if is_complete or part["type"] in ("tool_result", "tool_use"):
         return resolved
     return {"type": "text", "text": f"[{part['type']}: missing]"}
+
+
+def _resolve(value: object, session: Conversation) -> object:
+    """Return a value with the text of a blob in place of each reference; skip what is missing."""
+    if isinstance(value, dict):
+        resolved = {key: _resolve(item, session) for key, item in value.items()}
+        return resolved.get("_blob_ref", resolved)
+    reference = _BLOB.fullmatch(value) if isinstance(value, str) else None
+    if not reference:
+        return value
+    # The name is a hash, so it names no other file.
+    digest = reference[1]
+    blob = session.source.sibling("..", "blobs", digest[:2], digest)
+    if blob and hashlib.sha256(blob.data).hexdigest() == digest:
+        return blob.data.decode()
+    session.skip(f"{value}: missing, or its hash is not its name")
+    return value
 
 
 # ---- nanocoder
@@ -177,7 +191,7 @@ _SESSION_KEYS = {
 _CHECKPOINT_KEYS = ("description", "filesChanged")
 # In a checkpoint's metadata.json.
 _METADATA_KEYS = {"name", "timestamp", "messageCount", "filesChanged", "provider"}
-_NANOCODER_SAME = ("role", "content", "tool_call_id", "name")  # keys that are those of OpenAI's API
+_OPENAI_KEYS = ("role", "content", "tool_call_id", "name")  # which nanocoder shares
 
 
 def read_nanocoder(source: Source) -> Results | None:
@@ -203,27 +217,34 @@ def read_nanocoder(source: Source) -> Results | None:
         metadata = file.value if file else {}
         if not metadata.keys() >= _METADATA_KEYS:
             return None
-        session = Conversation.of_record(
-            source,
-            NANOCODER,
-            f"checkpoint {metadata['name']} {metadata['timestamp']}",
-            metadata,
-            title="name",
-            created_at="timestamp",
-            updated_at="timestamp",
-        )
-        session.model = as_dict(metadata["provider"]).get("model")
-        session.provider = as_dict(metadata["provider"]).get("name")
-        session.extra = {key: metadata[key] for key in _CHECKPOINT_KEYS if metadata.get(key)}
+        session = _checkpoint(source, metadata)
     for record in value["messages"]:
         session.add_record(_nanocoder_messages, record)
     return session.results()
 
 
+def _checkpoint(source: Source, metadata: JsonObject) -> Conversation:
+    """Return the session of a checkpoint, as the file beside it describes it, without messages."""
+    session = Conversation.of_record(
+        source,
+        NANOCODER,
+        f"checkpoint {metadata['name']} {metadata['timestamp']}",
+        metadata,
+        title="name",
+        created_at="timestamp",
+        updated_at="timestamp",
+    )
+    provider = as_dict(metadata["provider"])
+    session.model = provider.get("model")
+    session.provider = provider.get("name")
+    session.extra = {key: metadata[key] for key in _CHECKPOINT_KEYS if metadata.get(key)}
+    return session
+
+
 def _nanocoder_messages(record: JsonObject) -> Iterator[ForeignMessage]:
     """Yield a message. Only the text of a result shows an error, so ``is_error`` is not set."""
     rest = dict(record)
-    message: ForeignMessage = {key: rest.pop(key) for key in _NANOCODER_SAME if key in rest}
+    message: ForeignMessage = {key: rest.pop(key) for key in _OPENAI_KEYS if key in rest}
     calls = []
     for call in rest.pop("tool_calls", None) or ():
         function = call["function"]
@@ -239,12 +260,17 @@ def _nanocoder_messages(record: JsonObject) -> Iterator[ForeignMessage]:
     images = rest.pop("images", None)
     if images:
         text = record["content"]
-        message["content"] = [{"type": "text", "text": text}] if text else []
-        for image in images:
-            url = f"data:{image['mediaType']};base64,{image['data']}"
-            part = {"type": "image_url", "image_url": {"url": url}}
-            message["content"].append({**part, **without(image, "mediaType", "data")})
+        parts = [{"type": "text", "text": text}] if text else []
+        parts += [_image(image) for image in images]
+        message["content"] = parts
     yield with_rest(message, rest)
+
+
+def _image(image: JsonObject) -> Part:
+    """Return an image as a part of OpenAI's API, with the keys that have no place in it."""
+    url = f"data:{image['mediaType']};base64,{image['data']}"
+    part = {"type": "image_url", "image_url": {"url": url}}
+    return part | without(image, "mediaType", "data")
 
 
 # ---- ollm
@@ -265,28 +291,37 @@ def read_ollm(source: Source) -> Results | None:
     if not any(value.keys() >= layout for layout in _LAYOUTS):
         return None
     metadata = as_dict(value.get("metadata"))
+    key = str(value["sessionId"])
+    if "id" in value:  # of a snapshot
+        key += f"/{value['id']}"
     model = value.get("model", metadata.get("model"))
+    last_update = metadata.get("lastUpdate", value.get("timestamp"))
     session = Conversation(
         source,
         OLLM,
-        "/".join(str(value[key]) for key in ("sessionId", "id") if key in value),
+        key,
         title=value.get("summary"),
         model=None if model == "unknown" else model,
         provider=value.get("provider"),
         created_at=value.get("startTime", metadata.get("startTime")),
-        updated_at=value.get("lastActivity", metadata.get("lastUpdate", value.get("timestamp"))),
+        updated_at=value.get("lastActivity", last_update),
     )
+    for record in _sorted_by_time(_ollm_records(value)):
+        is_call = "args" in as_dict(record)
+        session.add_record(_ollm_call if is_call else _ollm_messages, record)
+    return session.results()
+
+
+def _ollm_records(value: JsonObject) -> list[JsonObject]:
+    """Return the messages and tool calls of a session, or of a snapshot with older questions."""
     present = {str(record.get("id")) for record in as_dicts(value["messages"])}
     records = []
-    for key in ("archivedUserMessages", "userMessages"):  # older ones, of a snapshot
+    for key in ("archivedUserMessages", "userMessages"):
         for record in as_dicts(value.get(key)):
             if str(record.get("id")) not in present:
                 records.append(record)
     records += value["messages"]
-    records += as_dicts(value.get("toolCalls"))  # of a session
-    for record in _sorted_by_time(records):
-        session.add_record(_ollm_call if "args" in as_dict(record) else _ollm_messages, record)
-    return session.results()
+    return records + as_dicts(value.get("toolCalls"))
 
 
 def _sorted_by_time(records: list[JsonObject]) -> list[JsonObject]:
@@ -301,16 +336,17 @@ def _sorted_by_time(records: list[JsonObject]) -> list[JsonObject]:
 
 
 def _ollm_messages(record: JsonObject) -> Iterator[ForeignMessage]:
+    """Yield a message, whose tool calls, if it has any, are in it."""
     rest = dict(record)
     message: ForeignMessage = {key: rest.pop(key) for key in _OLLM_SAME if key in rest}
     parts = rest.pop("parts", None)
     if parts:
         message["content"] = content_of(parts)
-    calls = rest.pop("toolCalls", None) or ()
+    calls = []
+    for call in rest.pop("toolCalls", None) or ():
+        calls.append(unchecked_call(call["id"], call["name"], call["args"]))
     if calls:
-        message["tool_calls"] = [
-            unchecked_call(call["id"], call["name"], call["args"]) for call in calls
-        ]
+        message["tool_calls"] = calls
     call_id = rest.pop("toolCallId", None)
     if call_id is not None:
         message["tool_call_id"] = call_id
@@ -326,12 +362,16 @@ def _ollm_call(record: JsonObject) -> Iterator[ForeignMessage]:
     if result is None:
         return
     content = result["llmContent"] if isinstance(result, dict) else result
+    if not isinstance(content, str):
+        content = json.dumps(content, ensure_ascii=False)
     message = {
         "role": "tool",
         "tool_call_id": record["id"],
         "name": record["name"],
-        "content": content if isinstance(content, str) else json.dumps(content, ensure_ascii=False),
+        "content": content,
         "timestamp": moment,
     }
     raw = without(as_dict(result), "llmContent")
-    yield {**message, "raw": raw} if raw else message
+    if raw:
+        message["raw"] = raw
+    yield message

@@ -35,11 +35,16 @@ def read(source: Source) -> Results | None:
     if first.keys() >= _MESSAGE:
         how = "export both with --export-session REF --format json"
         return iter([source.skipped(f"messages of gptsh without their session: {how}")])
-    if not isinstance(doc.get("messages"), list):
-        return None
-    is_versioned = isinstance(doc.get("version"), int) and isinstance(doc.get("id"), str)
-    is_first = "version" not in doc and all(isinstance(doc.get(table), dict) for table in _TABLES)
-    return _document(source, doc) if is_versioned or is_first else None
+    return _document(source, doc) if _is_document(doc) else None
+
+
+def _is_document(value: JsonObject) -> bool:
+    """Return whether an object is a session document, of the first gptsh or of a later one."""
+    if not isinstance(value.get("messages"), list):
+        return False
+    if "version" not in value:
+        return all(isinstance(value.get(table), dict) for table in _TABLES)
+    return isinstance(value["version"], int) and isinstance(value.get("id"), str)
 
 
 def _documents(source: Source) -> Results:
@@ -52,6 +57,7 @@ def _documents(source: Source) -> Results:
 
 
 def _document(source: Source, doc: JsonObject) -> Results:
+    """Yield the document in our current version, or why it cannot be read."""
     if doc.get("version", 0) > VERSION:
         yield source.skipped(f"written by a newer gptsh (version {doc['version']})")
         return
@@ -59,13 +65,18 @@ def _document(source: Source, doc: JsonObject) -> Results:
         name = source.path.stem if source.path else ""
         doc = {**doc, "id": name.rpartition("-")[2]}
     try:
-        yield document.parse_document(doc)[0]
+        parsed, _ = document.parse_document(doc)
     except ValueError as err:
         yield source.skipped(str(err))
+        return
+    yield parsed
 
 
 def _rescued(source: Source) -> Results:
-    """Yield what is whole of a torn file: its first line, the context, then a message a line."""
+    """Yield what is whole of a torn file, and a note of what is lost.
+
+    Its first line has all but the context and the messages, which follow, a line each.
+    """
     first, *lines = source.data.split(b"\n")
     doc = _parsed(first.removesuffix(b",") + b"}")
     if not doc:
@@ -90,7 +101,8 @@ def _rescued(source: Source) -> Results:
         lost.append(quantity(total - len(messages), "message"))
     if not context:
         lost.append("its summaries and snapshots")
-    yield source.skipped(f"the file is torn; not read: {' and '.join(lost) or 'its end'}")
+    unread = " and ".join(lost) or "its end"
+    yield source.skipped(f"the file is torn; not read: {unread}")
 
 
 def _parsed(text: bytes) -> JsonObject:
@@ -122,7 +134,8 @@ def write_markdown(doc: Document, transcript: Iterable[str]) -> Iterator[str]:
         text = piece.encode("utf-8", "replace").decode()
         digest.update(_without_space(text))
         yield f"{text}\n\n"
-    yield f'{_START.decode()[1:]}{{"text": "{digest.hexdigest()}", "session": {{'
+    start = _START.decode().removeprefix("\n")
+    yield f'{start}{{"text": "{digest.hexdigest()}", "session": {{'
     for key, value in doc.items():
         if key != "messages":
             yield f"{_quoted(key)}: {_quoted(value)}, "
@@ -148,7 +161,8 @@ def read_markdown(source: Source) -> Results | None:
     """Return the document in the last line, or why it cannot be read; None if not Markdown."""
     comment = _find_comment(source)
     if comment:
-        return _session(source, *comment)
+        start, end = comment
+        return _session(source, start, end)
     if not source.path or source.path.suffix != ".md":
         return None
     why = "its last line holds no session: import the complete file that --export-session wrote"
@@ -175,15 +189,22 @@ def _find_comment(source: Source) -> tuple[int, int] | None:
 
 
 def _session(source: Source, start: int, end: int) -> Results:
+    """Yield the document in a comment, unless the text before it was edited since."""
     try:
-        data = as_dict(next(read_values(partial(source.blocks, start + len(_START), end)), None))
-        digest = hashlib.sha256()
-        for text in codecs.iterdecode(source.blocks(0, start), "utf-8-sig"):
-            digest.update(_without_space(text))
-        if data.get("text") != digest.hexdigest():
+        comment = next(read_values(partial(source.blocks, start + len(_START), end)), None)
+        fields = as_dict(comment)
+        if fields.get("text") != _digest(source, start):
             how = "undo it, or branch with -s REF@N and ask"
             yield source.skipped(f"its text was edited, and the edit would be lost: {how}")
             return
-        yield document.parse_document(data.get("session"))[0]
+        yield document.parse_document(fields.get("session"))[0]
     except (ValueError, RecursionError) as err:
         yield source.skipped(f"the session on its last line cannot be read: {err}")
+
+
+def _digest(source: Source, end: int) -> str:
+    """Return the hash of the transcript, which ends at ``end``."""
+    digest = hashlib.sha256()
+    for text in codecs.iterdecode(source.blocks(0, end), "utf-8-sig"):
+        digest.update(_without_space(text))
+    return digest.hexdigest()

@@ -34,9 +34,10 @@ from gptsh.text import is_unicode
 NAME = "openai"
 _ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 _CONTENT_KEYS = ("content", "tool_calls", "function_call", "refusal", "audio")
-# In session files of other tools, which have "messages", too.
+# Session files of other tools have these, and "messages" too.
 _SESSION_KEYS = ("id", "version", "sessionId", "_type")
 _SHARED = ("role", "content", "tool_calls", "tool_call_id", "name", "refusal", "timestamp")
+# Keys of our messages that mean something else in a file, such as ``cost``.
 _OURS = frozenset(Message.__annotations__).difference(_SHARED) | {"source"}
 
 
@@ -49,37 +50,50 @@ def read(source: Source) -> Results | None:
     Its key is their fingerprint: a longer file is another session.
     """
     body = source.value
-    skipped: list[Skipped] = []
     if isinstance(body.get("model"), str) and isinstance(body.get("messages"), list):
-        if any(key in body for key in _SESSION_KEYS):
-            return None
-        messages = body["messages"]
-        if isinstance(body.get("compressed_messages"), list):  # aichat moves older messages there
-            messages = [*body["compressed_messages"], *messages]
-        if not any(map(_is_message, as_dicts(messages))):
-            return None
-        lines = [Line(0, message, "") for message in messages]
-    elif any(map(_is_message, source.first)):
-        body = {}
-        lines = source.lines
-        skipped = source.bad_lines
-    else:
+        return _session_of_request(source, body)
+    if any(map(_is_message, source.first)):
+        return _session(source, source.lines, {}, source.bad_lines)
+    return None
+
+
+def _session_of_request(source: Source, body: JsonObject) -> Results | None:
+    """Return the session in the body of a request; None for another tool's session file."""
+    messages = body["messages"]
+    if any(key in body for key in _SESSION_KEYS):
         return None
+    if isinstance(body.get("compressed_messages"), list):  # aichat moves older messages there
+        messages = [*body["compressed_messages"], *messages]
+    if not any(map(_is_message, as_dicts(messages))):
+        return None
+    lines = [Line(0, message, "") for message in messages]
+    return _session(source, lines, body, [])
+
+
+def _session(
+    source: Source,
+    lines: list[Line],
+    body: JsonObject,
+    skipped: list[Skipped],
+) -> Results:
+    """Return the session of the messages; the first of them may be its system prompt."""
     key = fingerprint([line.value for line in lines])
     session = Conversation(source, NAME, key, model=body.get("model"), params=body, skipped=skipped)
     # Anthropic's API has the system prompt in the body.
-    system = _instruction({"role": "system", "content": body.get("system")})
+    prompts = [_instruction({"role": "system", "content": body.get("system")})]
     for line in lines:
-        text = "" if session.messages else _instruction(as_dict(line.value))
-        if text:
-            system += f"\n\n{text}" if system else text
+        prompt = "" if session.messages else _instruction(as_dict(line.value))
+        if prompt:
+            prompts.append(prompt)
         else:
             session.add_record(_message, line.value, line.number)
+    system = "\n\n".join(prompt for prompt in prompts if prompt)
     session.system = system
     return session.results(allow_empty=bool(system))
 
 
 def _is_message(value: JsonObject) -> bool:
+    """Return whether an object is a message of chat completions."""
     return value.get("role") in _ROLES and any(key in value for key in _CONTENT_KEYS)
 
 
@@ -90,7 +104,9 @@ def _instruction(value: JsonObject) -> str:
     content = value.get("content")
     if isinstance(content, list):
         texts = [as_dict(part).get("text") for part in content]
-        content = "".join(map(str, texts)) if all(isinstance(text, str) for text in texts) else ""
+        if not all(isinstance(text, str) for text in texts):
+            return ""
+        content = "".join(map(str, texts))
     text = as_str(content)
     return text if text.strip() else ""
 
@@ -98,18 +114,23 @@ def _instruction(value: JsonObject) -> str:
 def from_chat(value: JsonObject) -> ForeignMessage:
     """Return a chat message in our format: reasoning under our keys, unknown keys unchanged.
 
-    Keys that only our messages have are left out, as they mean something else in a file: ``cost``,
-    for example.
+    Keys of ``_OURS`` are left out.
     """
     new = {key: item for key, item in value.items() if key not in _OURS}
     blocks = value.get(THINKING_BLOCKS)
     if blocks and as_dicts(blocks) == blocks:
         new["thinking"] = new.pop(THINKING_BLOCKS)
-    replay = {key: new.pop(key) for key in REASONING_FIELDS if isinstance(value.get(key), str)}
-    return {**new, "replay": replay} if replay else new
+    replay = {}
+    for key in REASONING_FIELDS:
+        if isinstance(value.get(key), str):
+            replay[key] = new.pop(key)
+    if replay:
+        new["replay"] = replay
+    return new
 
 
 def _message(value: JsonObject) -> Iterator[ForeignMessage]:
+    """Yield the message in a record, with its id if that is a text."""
     new = from_chat(value)
     if isinstance(value.get("id"), str):
         new["id"] = value["id"]
@@ -119,12 +140,12 @@ def _message(value: JsonObject) -> Iterator[ForeignMessage]:
 
 
 def _call(call: JsonObject) -> Call:
-    """Return a tool call. That of a custom tool becomes one with its input as arguments."""
+    """Return a tool call: OpenAI's, that of a custom tool with its input, or one of Ollama."""
     custom = as_dict(call.get("custom"))
     if custom:
         return unchecked_call(call["id"], custom.get("name"), custom.get("input"))
     function = as_dict(call.get("function"))
-    if isinstance(function.get("arguments"), dict):  # Ollama's format
+    if isinstance(function.get("arguments"), dict):
         return unchecked_call(call.get("id", ""), function.get("name"), function["arguments"])
     return call
 
@@ -152,15 +173,18 @@ def write(doc: Document) -> Iterator[str]:
 
 
 def _to_openai(message: Message) -> JsonObject:
+    """Return our message with the keys that OpenAI's API accepts."""
     role = message["role"]
-    sent: JsonObject = {"role": role}
     if role == "tool":
-        return {**sent, "tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
+        call_id = message.get("tool_call_id")
+        return {"role": role, "tool_call_id": call_id, "content": one_text(message)}
+    sent: JsonObject = {"role": role}
     if role == "assistant":
         calls = [plain_call(call) for call in message.get("tool_calls") or ()]
-        sent["content"] = one_text({**final_answer(message), "refusal": ""})
+        text = one_text({**final_answer(message), "refusal": ""})
+        sent["content"] = text
         if calls:
-            sent["content"] = sent["content"] or None
+            sent["content"] = text or None  # null, as OpenAI has it
             sent["tool_calls"] = calls
         if message.get("refusal"):
             sent["refusal"] = message["refusal"]
@@ -182,8 +206,10 @@ def openai_content(message: Message, kinds: Collection[Kind]) -> str | list[Part
         media = media_of(part)
         if media is None:
             is_sent = is_text(part)
+        elif media.kind == "audio":
+            is_sent = "audio" in kinds and media.media_type in AUDIO
         else:
-            is_sent = media.kind in kinds and (media.kind != "audio" or media.media_type in AUDIO)
+            is_sent = media.kind in kinds
         parts.append(part if is_sent else as_text(part, part_label(part)))
     return question_content({**message, "content": parts}, "openai")
 

@@ -43,6 +43,10 @@ _QUERY_SECONDS = 20.0
 _MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9.+_-]+")
 _STORE = {"threads", "turns", "messages", "parts"}
 _REQUEST_ROLES = ("user", "tool")  # of messages that an answer follows
+_TURNS_OF = "WHERE thread_id = ? OR (thread_id IS NULL AND id = ?) ORDER BY id"
+_PARTS_OF = "WHERE message_hash = ? ORDER BY position"
+# How keys of a turn's details begin in Anthropic's API and in OpenAI's Responses API.
+_NEWER_DETAILS = ("cache_", "input_tokens", "output_tokens")
 Row = JsonObject
 
 
@@ -52,6 +56,7 @@ def read(source: Source) -> Results | None:
 
 
 def _sessions(source: Source) -> Results:
+    """Yield the sessions in a copy of the database, which is removed then."""
     import sqlite3
 
     _remove_old_copies()
@@ -60,24 +65,28 @@ def _sessions(source: Source) -> Results:
             tempfile.TemporaryDirectory(prefix=_PREFIX) as folder,
             closing(_open_copy(source, folder)) as db,
         ):
-            log = _Log(db)
-            if not log.tables >= _STORE and "responses" not in log.tables:
-                yield source.skipped("a database, but not the log of llm")._replace(is_foreign=True)
-                return
-            keys = log.keys()
-            old_count = log.count_old(keys)
-            if old_count:
-                old = f"{quantity(old_count, 'conversation')} of llm before 0.32"
-                yield source.skipped(f"{old}: pass its text on with llm logs --cid ID | gptsh")
-            for key in keys:
-                session = Conversation(source, NAME, key)
-                try:
-                    log.fill(session)
-                except MALFORMED as err:  # a cell can have any value
-                    session.skip(f"conversation {key}: {err}")
-                yield from session.results()
+            yield from _sessions_in(_Log(db), source)
     except (sqlite3.Error, OSError) as err:
         raise BadInput(f"not readable as a database: {err}") from err
+
+
+def _sessions_in(log: "_Log", source: Source) -> Results:
+    """Yield the session of each key, and what cannot be read."""
+    if not log.tables >= _STORE and "responses" not in log.tables:
+        yield source.skipped("a database, but not the log of llm")._replace(is_foreign=True)
+        return
+    keys = log.keys()
+    old_count = log.count_old(keys)
+    if old_count:
+        old = f"{quantity(old_count, 'conversation')} of llm before 0.32"
+        yield source.skipped(f"{old}: pass its text on with llm logs --cid ID | gptsh")
+    for key in keys:
+        session = Conversation(source, NAME, key)
+        try:
+            log.fill(session)
+        except MALFORMED as err:  # a cell can have any value
+            session.skip(f"conversation {key}: {err}")
+        yield from session.results()
 
 
 def _remove_old_copies() -> None:
@@ -95,9 +104,9 @@ def _open_copy(source: Source, folder: str) -> "sqlite3.Connection":
     """
     import sqlite3
 
-    copy = f"{folder}/copy.db"
     if source.size > _MAX_DATABASE:
         raise BadInput(f"more than {_MAX_DATABASE // 1_000_000} MB")
+    copy = f"{folder}/copy.db"
     with open(copy, "xb") as file:
         file.writelines(source.blocks())
     log = Path(f"{source.path}-wal")
@@ -144,8 +153,9 @@ class _Log:
 
     def keys(self) -> list[str]:
         """Return the key of each session: the id of its thread, else of its single turn."""
-        keys = {row["id"] for row in self._rows("threads")}
+        threads = self._rows("threads")
         turns = self._rows("turns", columns="id, thread_id")
+        keys = {row["id"] for row in threads}
         keys |= {row["thread_id"] or row["id"] for row in turns}
         return sorted(key for key in keys if isinstance(key, str))
 
@@ -156,17 +166,16 @@ class _Log:
         return len(conversations.difference(keys))
 
     def fill(self, session: Conversation) -> None:
-        """Read the session with this key."""
+        """Read the session with this key. A system prompt is a message only where it changes."""
         self._session = session
-        where = "WHERE thread_id = ? OR (thread_id IS NULL AND id = ?) ORDER BY id"
-        turns = self._rows("turns", where, session.key, session.key)
+        turns = self._rows("turns", _TURNS_OF, session.key, session.key)
         latest = turns[-1] if turns else {}
         thread = self._row("threads", session.key)
         session.title = thread.get("name")
         session.params = _json(latest.get("options_json"))
         session.created_at = None if latest else thread.get("datetime_utc")
         session.extra = without({"forked_from": thread.get("forked_from")})
-        prompt = None  # the current system prompt; a change of it is a message
+        prompt = None  # the current system prompt
         for message in self._messages(turns, thread):
             if message["role"] == "system":
                 if message["content"] == prompt:
@@ -182,14 +191,14 @@ class _Log:
     def _messages(self, turns: list[Row], thread: Row) -> Iterator[Row]:
         """Yield the messages of each turn, and the others of its thread.
 
-        Messages are a tree. A turn has an answer and the messages before it.
+        Messages are a tree. A turn has the last message of its answer, and each message its parent.
         """
         seen: set[str] = set()
         turns_by_end = {turn["tip_message_hash"]: turn for turn in reversed(turns)}
         for row in (*turns, thread):
             messages: list[Row] = []
-            turn: Row = {}
-            was_request = False  # the message after this one
+            turn: Row = {}  # of the current message, which is found before those it follows
+            is_before_request = False
             tip = row.get("tip_message_hash")
             while tip is not None and tip not in seen:
                 if tip not in self._tree:
@@ -197,19 +206,20 @@ class _Log:
                     break
                 seen.add(tip)
                 message = self._tree[tip]
+                is_request = message["role"] in _REQUEST_ROLES
                 # Else it is the end of a turn of a forked thread.
-                ending = turns_by_end.get(tip) or self._row("turns", self._ends.get(tip))
-                if ending or (was_request and message["role"] not in _REQUEST_ROLES):
-                    turn = ending
-                was_request = message["role"] in _REQUEST_ROLES
-                messages.append(self._message(message, turn, is_end=bool(ending)))
+                ended_turn = turns_by_end.get(tip) or self._row("turns", self._ends.get(tip))
+                if ended_turn or (is_before_request and not is_request):
+                    turn = ended_turn
+                is_before_request = is_request
+                messages.append(self._message(message, turn, is_end=bool(ended_turn)))
                 tip = message["parent_hash"]
             yield from reversed(messages)
 
     def _message(self, row: Row, turn: Row, *, is_end: bool) -> Row:
         """Return a message in blocks of Anthropic's API, which can express all of llm's parts."""
         blocks = []
-        for part in self._rows("parts", "WHERE message_hash = ? ORDER BY position", row["hash"]):
+        for part in self._rows("parts", _PARTS_OF, row["hash"]):
             block = self._block(part)
             if block:
                 blocks.append(block)
@@ -222,10 +232,13 @@ class _Log:
         if any(block["type"] == "tool_result" for block in blocks):
             message["role"] = "user"
         if row["role"] == "assistant":
-            message |= _answer_fields(turn, is_last=is_end)
+            message |= _answer_fields(turn)
+            if is_end:
+                message |= _ending_fields(turn)
         return message
 
     def _block(self, row: Row) -> Part | None:
+        """Return the block for a part; None for thinking that is empty, and for no type."""
         payload = _json(row["payload"])
         text = row["text"] if row["text"] is not None else payload.get("text")
         if "text_ref" in payload:  # with fragments
@@ -286,7 +299,8 @@ class _Log:
         if content is not None:
             if not isinstance(content, bytes):
                 content = str(content).encode("utf-8", "surrogateescape")
-            return without(media_part("", media_type, content), "source")  # it has no name
+            part = media_part("", media_type, content)
+            return without(part, "source")  # it has no name
         url = as_str(row.get("url"))
         if url.startswith(("https://", "http://")):
             return url_part(media_type, url, None)
@@ -320,30 +334,34 @@ def _json(cell: object) -> JsonObject:
         return {}
 
 
-def _answer_fields(row: Row, *, is_last: bool) -> Row:
-    """Return the model and provider of a turn.
+def _answer_fields(turn: Row) -> Row:
+    """Return the model and provider of a turn."""
+    model = turn.get("model")
+    return without({"model": model, "provider": _provider(model)})
 
-    For its last message also the response id, the finish reason and the usage.
-    """
-    model = row.get("model")
-    fields = {"model": model, "provider": _provider(model)}
-    if is_last:
-        reply = _json(row.get("response_json"))
-        resolved = row.get("resolved_model")
-        fields |= {
-            "resolved_model": resolved if resolved != model else None,
-            "response_id": reply.get("id"),
-            "finish_reason": reply.get("finish_reason") or reply.get("stop_reason"),
-            "usage": _usage(row),
-            "duration_ms": row.get("duration_ms"),
-        }
+
+def _ending_fields(turn: Row) -> Row:
+    """Return what only the last message of a turn has, such as its usage."""
+    reply = _json(turn.get("response_json"))
+    resolved_model = turn.get("resolved_model")
+    if resolved_model == turn.get("model"):
+        resolved_model = None
+    fields = {
+        "resolved_model": resolved_model,
+        "response_id": reply.get("id"),
+        "finish_reason": reply.get("finish_reason") or reply.get("stop_reason"),
+        "usage": _usage(turn),
+        "duration_ms": turn.get("duration_ms"),
+    }
     return without(fields)
 
 
 @lru_cache(maxsize=1000)
 def _provider(model: str | None) -> str | None:
     """Return the provider in the name of a model; None if gptsh does not know it."""
-    provider = split_model(model)[0] if isinstance(model, str) else None
+    if not isinstance(model, str):
+        return None
+    provider, _ = split_model(model)
     return provider if provider and find_vendor(provider) else None
 
 
@@ -354,6 +372,6 @@ def _usage(row: Row) -> Usage | None:
     if sent is None and received is None:
         return None
     details = _json(row.get("token_details"))
-    if any(key.startswith(("cache_", "input_tokens", "output_tokens")) for key in details):
+    if any(key.startswith(_NEWER_DETAILS) for key in details):
         return usage_from({**details, "input_tokens": sent, "output_tokens": received})
     return usage_from({**details, "prompt_tokens": sent, "completion_tokens": received})

@@ -59,11 +59,6 @@ _CODEX_WAY = """jq -c '.payload | select(.type == "message") \
 _ZIP = b"PK\x03\x04"
 
 
-def _is_codex(value: JsonObject) -> bool:
-    is_record = value.keys() >= {"timestamp", "type", "payload"}
-    return is_record and value["type"] in ("session_meta", "response_item", "turn_context")
-
-
 def read(source: Source) -> tuple[str, Results] | None:
     """Return the name of a file's format, its sessions and what cannot be read of them.
 
@@ -74,17 +69,28 @@ def read(source: Source) -> tuple[str, Results] | None:
         results = read_format(source)
         if results is not None:
             return name, results
+    advice = _advice_on(source)
+    return ("", iter([source.skipped(advice)])) if advice else None
+
+
+def _advice_on(source: Source) -> str:
+    """Return how to import a file of a known tool whose format has no reader; else ""."""
     if source.start.startswith(_ZIP):
-        why = "a zip archive: unpack it, and import the folder"
-    elif _AICHAT_MODEL.search(source.start) and _AICHAT_MESSAGES.search(source.start):
-        why = "a session of aichat: import it with yq -o json FILE | gptsh --import-session -"
-    elif source.path and source.path.suffix == ".gob":
-        why = "a conversation of mods: pass its text on with mods --show ID | gptsh"
-    elif any(map(_is_codex, source.first)):
-        why = f"a session of Codex: import its messages with {_CODEX_WAY}"
-    else:
-        return None
-    return "", iter([source.skipped(why)])
+        return "a zip archive: unpack it, and import the folder"
+    if _AICHAT_MODEL.search(source.start) and _AICHAT_MESSAGES.search(source.start):
+        return "a session of aichat: import it with yq -o json FILE | gptsh --import-session -"
+    if source.path and source.path.suffix == ".gob":
+        return "a conversation of mods: pass its text on with mods --show ID | gptsh"
+    if any(map(_is_codex, source.first)):
+        return f"a session of Codex: import its messages with {_CODEX_WAY}"
+    return ""
+
+
+def _is_codex(value: JsonObject) -> bool:
+    """Return whether an object is a record of Codex."""
+    if not value.keys() >= {"timestamp", "type", "payload"}:
+        return False
+    return value["type"] in ("session_meta", "response_item", "turn_context")
 
 
 # ---- importer
@@ -136,19 +142,15 @@ def importing() -> Iterator["Importer"]:
         try:
             yield importer
         finally:
-            with saving():  # all at the end: fsync after each takes ten times as long
-                for path in importer.written:
-                    with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-                        files.sync(path)
-                if importer.written:
-                    files.sync(folder)
+            with saving():
+                importer.sync()
 
 
 class Importer:
     """Adds documents to the store: it has the ids there, and the origins of each session."""
 
     def __init__(self) -> None:
-        self.written: list[Path] = []
+        self._written: list[Path] = []
         self._filenames: dict[Origin, list[str]] = {}
         self._ids: set[str] = set()
         for folder in (sessions_folder(), archive_folder()):
@@ -157,6 +159,14 @@ class Importer:
                 head = listing.try_read(f"{folder}/{name}", document.read_head)
                 if isinstance(head, dict):
                     self._remember(name, head)
+
+    def sync(self) -> None:
+        """Write all files to disk at once: fsync after each takes ten times as long."""
+        for path in self._written:
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                files.sync(path)
+        if self._written:
+            files.sync(sessions_folder())
 
     def _remember(self, filename: str, head: document.Head) -> None:
         for origin in _origins(head):
@@ -177,8 +187,8 @@ class Importer:
                         return imported
             self._ensure_new_id(doc)
             name = sessions.name_for(doc)
-            updated = datetime.fromisoformat(doc["updated_at"]).timestamp()
-            self._write(doc, folder / name, int(updated * 1e9))
+            updated = datetime.fromisoformat(doc["updated_at"])
+            self._write(doc, folder / name, int(updated.timestamp() * 1e9))
         self._ids.add(doc["id"])
         self._remember(name, doc)
         return Imported("imported", name, doc, added=len(doc["messages"]))
@@ -206,12 +216,13 @@ class Importer:
             return Imported("known", name, stored)
         sessions.refuse_newer(stored, name)
         self._write(new, path, path.stat().st_mtime_ns)
-        before = {message["id"]: message for message in stored["messages"]}
+
+        known = {message["id"]: message for message in stored["messages"]}
         completed = 0
         for message in new["messages"]:
-            if message != before.get(message["id"], message):
+            if message["id"] in known and message != known[message["id"]]:
                 completed += 1
-        added = len(new["messages"]) - len(before)
+        added = len(new["messages"]) - len(known)
         return Imported("grown", name, new, added=added, completed=completed)
 
     def name(self, name: str, filename: str) -> None:
@@ -225,7 +236,7 @@ class Importer:
         usage.update_totals(doc)
         document.write_document(path, doc, fsync=False)
         os.utime(path, ns=(file_time, file_time))
-        self.written.append(path)
+        self._written.append(path)
 
 
 def _origins(head: document.Head) -> list[Origin]:
@@ -252,15 +263,18 @@ def _sanitized(doc: Document) -> Document:
     if doc["version"] > VERSION:
         raise BadSession("it was written by a newer gptsh", "update gptsh")
     now = timestamp()
-    created = min(timestamp(datetime.fromisoformat(doc["created_at"])), now)
-    updated = min(timestamp(datetime.fromisoformat(doc["updated_at"])), now)
+    created = timestamp(datetime.fromisoformat(doc["created_at"]))
+    created = min(created, now)
+    updated = timestamp(datetime.fromisoformat(doc["updated_at"]))
+    updated = min(updated, now)
 
     meta = doc["meta"].copy()
     meta.pop("used_in", None)
     meta["imported"] = meta.get("imported") or {"format": _OURS, "key": _own_key(doc)}
     meta["imported_at"] = now
     meta["mcp_allowed_servers"] = []
-    agent: AgentInfo = {**doc["agent"], "params": safe_params(doc["agent"].get("params") or {})}
+    params = safe_params(doc["agent"].get("params") or {})
+    agent: AgentInfo = {**doc["agent"], "params": params}
     messages: list[Any] = []
     for message in doc["messages"]:
         source = as_dict(as_dict(message).get("source"))
@@ -279,7 +293,9 @@ def _sanitized(doc: Document) -> Document:
 
 
 def _format_of(doc: Document) -> str:
-    return str((doc["meta"].get("imported") or {}).get("format", _OURS))
+    """Return the format that a session was imported from; ``_OURS`` if it was not."""
+    imported = doc["meta"].get("imported") or {}
+    return str(imported.get("format", _OURS))
 
 
 def _with_our_ids(doc: Document, stored: Document) -> Document:
@@ -314,20 +330,21 @@ def is_copy(doc: Document, stored: Document) -> bool:
     shared message. Another tool's may have changed a message since; it must have the message that
     was imported last, or no message that was not imported.
     """
+    if not doc["messages"] or not stored["messages"]:
+        return bool(doc["created_at"] == stored["created_at"])
     incoming = {message["id"]: message for message in doc["messages"]}
     shared = [message for message in stored["messages"] if message["id"] in incoming]
-    if not incoming or not stored["messages"]:
-        return bool(doc["created_at"] == stored["created_at"])
     if _format_of(doc) == _OURS:
-        for message in shared:
-            new = incoming[message["id"]]
-            if new["role"] != message["role"] or blocks_of(new) != blocks_of(message):
-                return False
-        return bool(shared)
+        return bool(shared) and all(_agree(message, incoming[message["id"]]) for message in shared)
     imported = [message["id"] for message in stored["messages"] if turns.is_imported(message)]
     if imported and imported[-1] in incoming:
         return True
     return bool(shared) and incoming.keys() <= set(imported)
+
+
+def _agree(message: Message, other: Message) -> bool:
+    """Return whether two messages with one id have the same role and content."""
+    return message["role"] == other["role"] and blocks_of(message) == blocks_of(other)
 
 
 def merge_copy(doc: Document, stored: Document) -> Document:
@@ -338,11 +355,16 @@ def merge_copy(doc: Document, stored: Document) -> Document:
     """
     is_ours = _format_of(doc) == _OURS
     incoming = {message["id"]: message for message in doc["messages"]}
-    known = [_completed(message, incoming.get(message["id"])) for message in stored["messages"]]
+    known = []
+    for message in stored["messages"]:
+        new_message = incoming.get(message["id"])
+        known.append(_completed(message, new_message) if new_message else message)
     if not is_ours and join_messages(doc["messages"], known) == stored["messages"]:
         return stored
     new = merge({**doc, "updated_at": ""}, {**stored, "messages": known})
-    new |= {"agent": stored["agent"], "provider": stored["provider"], "meta": stored["meta"]}
+    new["agent"] = stored["agent"]
+    new["provider"] = stored["provider"]
+    new["meta"] = stored["meta"]
     imported = stored["meta"].get("imported") or {}
     if stored["title"] in (None, imported.get("title")):
         new["title"] = doc["title"] or stored["title"]
@@ -354,15 +376,15 @@ def merge_copy(doc: Document, stored: Document) -> Document:
         new["context"]["summaries"] = stored["context"]["summaries"]
         new["context"]["consolidated"] = stored["context"]["consolidated"]
     elif _format_of(stored) == _format_of(doc):
-        new["meta"]["imported"] = doc["meta"]["imported"]
+        new["meta"] = {**stored["meta"], "imported": doc["meta"]["imported"]}
     if {**new, "updated_at": stored["updated_at"]} == stored:
         return stored
     return {**new, "updated_at": max(stored["updated_at"], doc["updated_at"])}
 
 
-def _completed(message: Message, new: Message | None) -> Message:
+def _completed(message: Message, new: Message) -> Message:
     """Return an imported answer as the copy has it if it is longer: it had not ended before."""
-    if new is None or message["role"] != "assistant" or not turns.is_imported(message):
+    if message["role"] != "assistant" or not turns.is_imported(message):
         return message
     is_longer = _length(new) > _length(message)
     return {**message, **new} if is_longer else message

@@ -283,7 +283,7 @@ class Connection:
         except TimeoutError as err:
             raise await self._error(err, timeout) from None
         except InputRequiredRoundsExceededError:
-            result = _error_result("the server asked too often")
+            result = _error_result("the server asked for input too often")
         except MCPError as err:
             if err.code == mcp_types.CONNECTION_CLOSED and _CLOSED.fullmatch(err.message):
                 raise await self._error(err, timeout) from None

@@ -279,7 +279,7 @@ class _NewLogin(KeptLogin):
         query = _query_of(address)
         if "code" not in query:
             reason = query.get("error", "the address has no code")
-            raise ToolServerError(f"tool server {self._server.name} gave no login: {reason}")
+            raise ToolServerError(f"tool server {self._server.name} refused the login: {reason}")
         return AuthorizationCodeResult(code=query["code"], state=self.state, iss=query.get("iss"))
 
     def _is_ours(self, address: str) -> bool:
@@ -332,7 +332,7 @@ async def log_in(
     except OAuthRegistrationError:
         raise ToolServerError(f"{authority} does not accept gptsh as a client") from None
     except OAuthTokenError:
-        raise ToolServerError(f"{authority} gave no token", "try again") from None
+        raise ToolServerError(f"{authority} sent no token", "try again") from None
     except (OAuthFlowError, ValidationError):
         foreign = "the issuer of the answer is not that of this login"
         reason = foreign if login.state else "no usable metadata"
@@ -341,9 +341,11 @@ async def log_in(
         raise ToolServerError(f"{what} cannot be reached: {type(err).__name__}") from None
     status = response.status_code
     if not login.state:
-        raise ToolServerError(f"{what} asked for no login: it answered {status}")
+        raise ToolServerError(f"{what} does not ask for a login: it answered {status}")
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        raise ToolServerError(f"{what} still refuses after the login: it answered {status}")
+        raise ToolServerError(
+            f"{what} still refuses requests after the login: it answered {status}"
+        )
 
 
 def _query_of(address: str) -> dict[str, str]:

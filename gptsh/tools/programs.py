@@ -95,7 +95,7 @@ class Programs:
             problem = f"tool server {server.name} cannot be started: {reason}: {server.command}"
             advice = ""
             if isinstance(err, FileNotFoundError) and " " in str(server.command):
-                advice = "command is the program alone: put its arguments into args"
+                advice = "command is only the program; put its arguments into args"
             raise ToolServerError(mask(problem, server.secrets), advice) from None
         return Program(process, stderr_file)
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from gptsh.tools.connection import Connection, Report
 
-    _Asked = tuple[ServerQuestion, Future[JsonObject | None]]
     # The ``CallToolResult`` of a call, and its duration in milliseconds.
     _Outcome = Future[tuple[JsonObject, int]]
 
@@ -93,9 +92,9 @@ def result_message(call: Call, result: JsonObject, duration_ms: int) -> Message:
     else:
         content = []
         for block in blocks:
-            part, is_accepted = _part(block)
-            content.append(part)
-            if not is_accepted:
+            converted = _convert(block)
+            content.append(converted.part)
+            if not converted.is_accepted:
                 unsent.append(block)
 
     message: Message = {
@@ -116,31 +115,37 @@ def result_message(call: Call, result: JsonObject, duration_ms: int) -> Message:
     return message
 
 
-def _part(block: JsonObject) -> tuple[Part, bool]:
-    """Return a block as a part of a message, and whether a model accepts what is in it."""
+class _Converted(NamedTuple):
+    """A block as a part of a message. What no model accepts is a placeholder there."""
+
+    part: Part
+    is_accepted: bool = True
+
+
+def _convert(block: JsonObject) -> _Converted:
+    """Return a block of a result as a part."""
     match block:
         case {"type": "text", "text": text}:
-            return _text(text), True
+            return _text(text)
         case {"type": "image" | "audio", "data": data}:
             return _media(block, data)
         case {"type": "resource", "resource": {"blob": data} as resource}:
             return _media(resource, data)
         case {"type": "resource", "resource": {"uri": uri, "text": text}}:
-            return _text(f"{uri}:\n{text}"), True
+            return _text(f"{uri}:\n{text}")
     # A link to a resource.
     link = [block.get("title") or block.get("name"), block.get("uri"), block.get("description")]
-    return _text(" ".join(text for text in link if text)), True
+    return _text(" ".join(text for text in link if text))
 
 
-def _text(text: str) -> Part:
-    return {"type": "text", "text": text}
+def _text(text: str) -> _Converted:
+    return _Converted({"type": "text", "text": text})
 
 
-def _media(source: JsonObject, data: str) -> tuple[Part, bool]:
-    """Return a part for base64 data, and whether a model accepts it; the bytes decide its type.
+def _media(source: JsonObject, data: str) -> _Converted:
+    """Return base64 data as a part; the bytes decide its type. Only data with a URI may be text.
 
-    Only data with a URI may be text. The part for data that no model accepts is a placeholder, such
-    as ``[application/zip, 3 bytes]``.
+    The placeholder for data that no model accepts is such as ``[application/zip, 3 bytes]``.
     """
     uri = source.get("uri", "")
     heading = f"{uri}:\n" if uri else ""
@@ -150,21 +155,22 @@ def _media(source: JsonObject, data: str) -> tuple[Part, bool]:
         content = b""
     media_type = detect_type(content) if content else None
     if content and media_type is None and uri:
-        return _text(heading + content.decode(errors="surrogateescape")), True
+        return _text(heading + content.decode(errors="surrogateescape"))
     if media_type in SENDABLE:
         part = media_part(uri, media_type, content)
         if not uri:
             part.pop("source")
-        return part, True
+        return _Converted(part)
     size = format_size(len(content))
     if data and not content:  # the decoding has failed
-        size = "no base64"
+        size = "invalid base64"
     mime_type = source.get("mimeType") or "application/octet-stream"
-    return _text(f"{heading}[{mime_type}, {size}]"), False
+    placeholder = {"type": "text", "text": f"{heading}[{mime_type}, {size}]"}
+    return _Converted(placeholder, is_accepted=False)
 
 
 def _repeats(content: str | list[Part], structured: object) -> bool:
-    """Whether the text repeats structured content, which may be a bare value in ``result``."""
+    """Return whether the text repeats structured content, which may be in ``result``."""
     if not isinstance(content, str):
         return False
     values = [structured]
@@ -187,6 +193,17 @@ INSTALL = (
 )
 _NO_TASKS = "runs only as a task, which gptsh does not support"
 _MAX_LISTED = 20  # tools that an error lists
+
+
+class _Asked(NamedTuple):
+    """A question of a server, and where it waits for the user's answer: None to decline."""
+
+    question: ServerQuestion
+    answer: "Future[JsonObject | None]"
+
+
+class _CannotStart(Exception):
+    """A call that cannot be started. Its text tells the model why."""
 
 
 class OfferedTool(NamedTuple):
@@ -308,13 +325,13 @@ class Toolbox:
         """Hand a server's question to ``run``; decline it if no call runs."""
         from concurrent.futures import Future
 
-        asked: Future[JsonObject | None] = Future()
+        answer: Future[JsonObject | None] = Future()
         arrivals = self._arrivals  # read once, because the main thread may set it to None
         if arrivals:
-            arrivals.put((question, asked))
+            arrivals.put(_Asked(question, answer))
         else:
-            asked.set_result(None)
-        return asked
+            answer.set_result(None)
+        return answer
 
     # ---- the tools
 
@@ -336,7 +353,7 @@ class Toolbox:
         for server, connection in self._connections.items():
             for tool in connection.task_tools:
                 if matches(tool, self._servers[server].tools):
-                    yield f"{server}{SEPARATOR}{tool} is not offered, as it {_NO_TASKS}"
+                    yield f"{server}{SEPARATOR}{tool} is not offered because it {_NO_TASKS}"
 
     def _wait_for_servers(self) -> dict[str, list[Tool]]:
         """Return the tools of each server that can be used. Raises what has ended the thread."""
@@ -417,11 +434,10 @@ class Toolbox:
         running: dict[_Outcome, Call] = {}
         not_started: list[ToolResult] = []
         for call in calls:
-            outcome = self._start_call(call)
-            if isinstance(outcome, str):
-                not_started.append(ToolResult(error_result(call, f"error: {outcome}")))
-            else:
-                running[outcome] = call
+            try:
+                running[self._start_call(call)] = call
+            except _CannotStart as err:
+                not_started.append(ToolResult(error_result(call, f"error: {err}")))
 
         failure: ToolServerError | None = None
         try:
@@ -431,10 +447,9 @@ class Toolbox:
             unfinished = len(running)
             while unfinished:
                 arrival = receive(arrivals)
-                if isinstance(arrival, tuple):
-                    question, asked = arrival
-                    if asked.set_running_or_notify_cancel():  # False if its server has ended
-                        asked.set_result(answer(question))
+                if isinstance(arrival, _Asked):
+                    if arrival.answer.set_running_or_notify_cancel():  # False: its server has ended
+                        arrival.answer.set_result(answer(arrival.question))
                     continue
                 unfinished -= 1
                 error = arrival.exception()
@@ -449,27 +464,33 @@ class Toolbox:
         if failure:
             raise failure
 
-    def _start_call(self, call: Call) -> "_Outcome | str":
-        """Start a call, see ``Connection.call``; or return why it cannot start."""
+    def _start_call(self, call: Call) -> "_Outcome":
+        """Start a call, see ``Connection.call``. Raises _CannotStart."""
         name = call["function"]["name"]
-        offered = self._offered or {}
-        if name not in offered:
-            import difflib
-
-            similar = difflib.get_close_matches(name, offered, cutoff=0.5)
-            others = ", ".join(similar or [*offered][:_MAX_LISTED])
-            if not others:
-                return f"there is no tool {name!r}"
-            return f"there is no tool {name!r}, there is {others}"
+        offered = (self._offered or {}).get(name)
+        if offered is None:
+            raise _CannotStart(self._no_tool(name))
         arguments = _arguments_of(call)
         if arguments is None:
-            return "the arguments are not a JSON object, so the tool was not called"
+            raise _CannotStart("the arguments are not a JSON object, so the tool was not called")
         import asyncio
 
         assert self._loop  # its thread has reported the tool
-        connection = self._connections[offered[name].server]
-        coroutine = connection.call(offered[name].name_on_server, arguments)
+        connection = self._connections[offered.server]
+        coroutine = connection.call(offered.name_on_server, arguments)
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def _no_tool(self, name: str) -> str:
+        """Return what the model is told of a tool that does not exist."""
+        import difflib
+
+        offered = list(self._offered or ())
+        similar = difflib.get_close_matches(name, offered, cutoff=0.5)
+        if similar:
+            return f"there is no tool {name!r}; did you mean {' or '.join(similar)}?"
+        if offered:
+            return f"there is no tool {name!r}; choose from {', '.join(offered[:_MAX_LISTED])}"
+        return f"there is no tool {name!r}"
 
 
 def _arguments_of(call: Call) -> JsonObject | None:

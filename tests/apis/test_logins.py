@@ -252,7 +252,7 @@ def test_a_login_that_has_ended_is_one_line(guarded: Home) -> None:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("denied", "tool server web gave no login: access_denied"),
+        ("denied", "tool server web refused the login: access_denied"),
         pytest.param(
             "issuer",
             "tool server web: the login failed: the issuer of the answer is not that of this login",

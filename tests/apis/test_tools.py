@@ -213,7 +213,7 @@ def test_servers_start_side_by_side_and_are_listed_in_the_order_of_the_config(ho
         (
             "/no/such arg",
             "tool server bad cannot be started: No such file or directory: /no/such arg: "
-            "command is the program alone: put its arguments into args",
+            "command is only the program; put its arguments into args",
         ),
         ("many", "tool server bad lists more than 2,000 tools, or 4,000,000 characters of them"),
         *(
@@ -337,7 +337,8 @@ GIVEN: list[tuple[dict[str, Any], Any, Any]] = [  # a result, its content and it
     ({"content": [{**IMAGE, "mimeType": "image/jpeg"}]}, [SEEN], None),  # its bytes tell
     ({"content": [{"type": "audio", "data": WAV, "mimeType": "audio/wav"}]},
      [{"type": "input_audio", "input_audio": {"data": WAV, "format": "wav"}}], None),
-    ({"content": [{**IMAGE, "data": "?"}]}, [text("[image/png, no base64]")], {"blocks": [{**IMAGE, "data": "?"}]}),
+    ({"content": [{**IMAGE, "data": "?"}]},
+     [text("[image/png, invalid base64]")], {"blocks": [{**IMAGE, "data": "?"}]}),
     ({"content": [ZIP]}, [text("file:///a.zip:\n[application/zip, 3 bytes]")], {"blocks": [ZIP]}),
     ({"content": [SVG]}, [text("[image/svg+xml, 6 bytes]")], {"blocks": [SVG]}),
     ({"content": [SOUND]}, [text("[audio/x-foo, 3 bytes]")], {"blocks": [SOUND]}),
@@ -378,7 +379,7 @@ ASKED: list[
     ("bad__leak", '{"a": [{"b": -1e999}]}', NO_OBJECT),
     ("bad__leak", '{"a": "\\ud800"}', NO_OBJECT),
     ("bad__leak", '{"a": ' + "[" * 5000, NO_OBJECT),
-    ("bad__lekka", "{}", "error: there is no tool 'bad__lekka', there is bad__leak, "),
+    ("bad__lekka", "{}", "error: there is no tool 'bad__lekka'; did you mean bad__leak or "),
 ]
 
 
@@ -1016,7 +1017,7 @@ def test_a_tool_that_runs_only_as_a_task_is_not_offered_and_the_list_says_so(
     assert [tool["function"]["name"] for tool in model.sent[0]["tools"]] == ["bad__hang"]
     run = home.run("--list-tools")
     assert run.stdout == "bad__hang  Will hang.\n"
-    assert run.stderr == f"gptsh: bad__die is not offered, as it {says}\n"
+    assert run.stderr == f"gptsh: bad__die is not offered because it {says}\n"
     assert run.code == 0
     run = home.run("--tools", "bad__die", "hi")
     assert run.stderr == f"gptsh: bad__die {says}\n"

@@ -14,32 +14,20 @@ from gptsh.models.facts import Entry, Facts
 # Anthropic's, by OpenAI's names.
 FINISH_REASONS = {"tool_use": "tool_calls", "max_tokens": "length"}
 WINDOW_KEY = "context_length"  # of ``raw``: Ollama's window, for an answer truncated by length
-# Of usage: Anthropic's, Google's, and Vertex AI's.
+# Keys of a usage for its service tier: Anthropic's, Google's, and Vertex AI's.
 _TIER_KEYS = ("service_tier", "serviceTier", "trafficType")
 _FULL = 0.97  # share of a window
 
 
 def usage_from(raw: JsonObject, service_tier: object = None, searches: int = 0) -> Usage:
-    """Return the provider's usage in our names; its keys tell which API ``raw`` is from.
+    """Return the provider's usage in our names.
 
     ``service_tier`` and ``searches`` are those that the answer names outside its usage.
     """
-    names = raw.keys()
-    has_tokens = bool(names & {"input_tokens", "output_tokens"})
-    if has_tokens and names & {"total_tokens", "input_tokens_details"}:
-        usage = _of_responses(raw)
-    elif "prompt_tokens" in names:
-        usage = _of_chat(raw)
-    elif has_tokens:
-        usage = _of_anthropic(raw)
-    elif names & {"promptTokenCount", "totalTokenCount", "candidatesTokenCount"}:
-        usage = _of_google(raw)
-    elif names & {"prompt_eval_count", "eval_count"}:
-        usage = _of_ollama(raw)
-    else:
-        usage = _of_chat(raw)
-
-    for tier in (service_tier, *map(raw.get, _TIER_KEYS)):
+    usage = _counts_in(raw)
+    tiers = [service_tier]
+    tiers += [raw.get(key) for key in _TIER_KEYS]
+    for tier in tiers:
         if tier and isinstance(tier, str):
             usage["service_tier"] = tier
             break
@@ -58,10 +46,30 @@ def filled_window(message: Message) -> int | None:
 
 
 # ---- the counts, in the form of each API
+#
+# ``prompt`` counts all that the model read, also from a cache; ``completion`` all that it wrote,
+# also its reasoning. The other counts are parts of these two.
+
+
+def _counts_in(raw: JsonObject) -> Usage:
+    """Return the counts. Their keys tell which API they are from."""
+    names = raw.keys()
+    has_tokens = bool(names & {"input_tokens", "output_tokens"})
+    if has_tokens and names & {"total_tokens", "input_tokens_details"}:
+        return _of_responses(raw)
+    if "prompt_tokens" in names:  # even if Anthropic's names are there, too
+        return _of_chat(raw)
+    if has_tokens:
+        return _of_anthropic(raw)
+    if names & {"promptTokenCount", "totalTokenCount", "candidatesTokenCount"}:
+        return _of_google(raw)
+    if names & {"prompt_eval_count", "eval_count"}:
+        return _of_ollama(raw)
+    return _of_chat(raw)
 
 
 def _count(raw: JsonObject, *paths: str) -> int | None:
-    """Return the first of these values that is there, if it is a count."""
+    """Return the value at the first of these paths that has one; None if it is not a count."""
     for path in paths:
         value: object = raw
         for name in path.split("."):
@@ -80,6 +88,7 @@ def _usage(
     cache_reads: int | None = None,
     cache_writes: int | None = None,
 ) -> Usage:
+    """Return the counts in our names. The total is the provider's, else the sum if both are known."""
     total = _count(raw, "total_tokens", "totalTokenCount")
     if total is None and prompt is not None and completion is not None:
         total = prompt + completion
@@ -96,18 +105,11 @@ def _usage(
 
 def _of_chat(raw: JsonObject) -> Usage:
     """Return the counts of chat completions, by OpenAI or another provider."""
-    prompt = _count(raw, "prompt_tokens")
-    completion = _count(raw, "completion_tokens")
-    total = _count(raw, "total_tokens")
     reasoning = _count(raw, "completion_tokens_details.reasoning_tokens", "reasoning_tokens")
-    rest = (total or 0) - (prompt or 0) - (completion or 0)
-    # xAI counts reasoning apart from the completion.
-    if prompt is not None and rest > 0 and rest == reasoning:
-        completion = (completion or 0) + rest
     return _usage(
         raw,
-        prompt,
-        completion,
+        _count(raw, "prompt_tokens"),
+        _completion_of_chat(raw, reasoning),
         reasoning=reasoning,
         cache_reads=_count(
             raw,
@@ -123,6 +125,20 @@ def _of_chat(raw: JsonObject) -> Usage:
             "cache_creation_input_tokens",
         ),
     )
+
+
+def _completion_of_chat(raw: JsonObject, reasoning: int | None) -> int | None:
+    """Return the tokens of an answer with its reasoning.
+
+    xAI counts the reasoning apart. Then the total is larger than prompt and completion, by it.
+    """
+    prompt = _count(raw, "prompt_tokens")
+    completion = _count(raw, "completion_tokens")
+    total = _count(raw, "total_tokens")
+    if prompt is None or total is None or not reasoning:
+        return completion
+    with_reasoning = (completion or 0) + reasoning
+    return with_reasoning if prompt + with_reasoning == total else completion
 
 
 def _of_responses(raw: JsonObject) -> Usage:
@@ -162,21 +178,23 @@ def _of_google(raw: JsonObject) -> Usage:
 
     Its prompt excludes what its own tools read, and its candidates exclude the thoughts.
     """
-    reasoning = _count(raw, "thoughtsTokenCount")
     prompt = _count(raw, "promptTokenCount") or 0
-    completion = _count(raw, "candidatesTokenCount") or 0
+    tool_prompt = _count(raw, "toolUsePromptTokenCount") or 0
+    candidates = _count(raw, "candidatesTokenCount") or 0
+    reasoning = _count(raw, "thoughtsTokenCount")
     return _usage(
         raw,
-        prompt + (_count(raw, "toolUsePromptTokenCount") or 0),
-        completion + (reasoning or 0),
+        prompt + tool_prompt,
+        candidates + (reasoning or 0),
         reasoning=reasoning,
         cache_reads=_count(raw, "cachedContentTokenCount"),
     )
 
 
 def _of_ollama(raw: JsonObject) -> Usage:
-    """Return the counts of Ollama's API, which may omit the count of a cached prompt."""
-    return _usage(raw, _count(raw, "prompt_eval_count") or None, _count(raw, "eval_count"))
+    """Return the counts of Ollama's API, which may omit the count of a cached prompt, or say 0."""
+    prompt = _count(raw, "prompt_eval_count") or None
+    return _usage(raw, prompt, _count(raw, "eval_count"))
 
 
 # ---- cost
@@ -245,7 +263,7 @@ def _reported_cost(raw: JsonObject) -> float | None:
 
 
 def _cost_of_tokens(facts: Facts, usage: Usage, rates: Mapping[str, float]) -> float:
-    """Return the sum over all kinds of tokens.
+    """Return what all kinds of tokens cost in USD.
 
     A kind without a price costs as the one that it is part of.
     """
@@ -261,23 +279,23 @@ def _cost_of_tokens(facts: Facts, usage: Usage, rates: Mapping[str, float]) -> f
     if facts.provider == "perplexity":  # it has no separate price for cached tokens
         reads = 0
         writes = 0
-    hour_writes = min(_count(usage["raw"], "cache_creation.ephemeral_1h_input_tokens") or 0, writes)
+    hour_writes = _count(usage["raw"], "cache_creation.ephemeral_1h_input_tokens") or 0
+    hour_writes = min(hour_writes, writes)
     reasoning = min(usage["reasoning_tokens"] or 0, completion)
 
-    total = max(prompt - reads - writes, 0) * rate_in
-    total += reads * rates.get("cached", rate_in)
-    total += (writes - hour_writes) * rate_write
-    total += hour_writes * rates.get("cache_write_1h", rate_write)
-    total += (completion - reasoning) * rate_out
-    total += reasoning * rate_reasoning
+    usd = max(prompt - reads - writes, 0) * rate_in
+    usd += reads * rates.get("cached", rate_in)
+    usd += (writes - hour_writes) * rate_write
+    usd += hour_writes * rates.get("cache_write_1h", rate_write)
+    usd += (completion - reasoning) * rate_out
+    usd += reasoning * rate_reasoning
 
     # Anthropic's region, and its fast mode.
     factors: dict[str, float] = as_dict(facts.entry.get("provider_specific_entry"))
-    region = str(usage["raw"].get("inference_geo")).lower()
-    speed = str(usage["raw"].get("speed")).lower()
-    total *= factors.get(region, 1.0)
-    total *= factors.get(speed, 1.0)
-    return total
+    for key in ("inference_geo", "speed"):
+        choice = str(usage["raw"].get(key)).lower()
+        usd *= factors.get(choice, 1.0)
+    return usd
 
 
 def _search_fee(facts: Facts, searches: int) -> float:
@@ -314,15 +332,22 @@ def _rates(facts: Facts, prompt: int, tier: str) -> dict[str, float]:
     if ranges and prompt:
         return _with_range(rates, ranges, prompt)
 
+    for limit, ending in _limits_in(entry):
+        if prompt > limit:
+            rates |= _prices(entry, ending, tier)
+    return rates
+
+
+def _limits_in(entry: Entry) -> list[tuple[int, str]]:
+    """Return the lengths of prompts above which tokens cost more, and the endings of their keys."""
     limits = []
     for key in entry:
         match = re.fullmatch(_ABOVE, key)
         if match:
-            limits.append((int(match[2]) * (1000 if match[3] else 1), match[1]))
-    for limit, ending in sorted(limits):
-        if prompt > limit:
-            rates |= _prices(entry, ending, tier)
-    return rates
+            ending, digits, thousands = match.groups()
+            limit = int(digits) * 1000 if thousands else int(digits)
+            limits.append((limit, ending))
+    return sorted(limits)
 
 
 def _with_range(rates: dict[str, float], ranges: list[Entry], prompt: int) -> dict[str, float]:
@@ -349,7 +374,7 @@ def _with_range(rates: dict[str, float], ranges: list[Entry], prompt: int) -> di
 def _prices(entry: Entry, ending: str = "", tier: str = "") -> dict[str, float]:
     """Return the prices in an entry of the model table by kind; ``ending`` is that of its keys.
 
-    Those of a service tier win; reasoning costs as output in a tier.
+    The prices of a service tier replace the others. There, reasoning costs as output.
     """
     prices = {}
     for kind, key in PRICE_KEYS.items():

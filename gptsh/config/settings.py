@@ -36,7 +36,12 @@ from gptsh.terminal.stdio import output_from
 # needed.
 
 _IDLE_TIMEOUT = 120.0  # seconds
-_OPEN_QUOTE = r"Illegal character '\n'"  # what tomllib says of a string that does not end
+# What tomllib says of a string that does not end, and of a value that began like a number.
+_OPEN_QUOTE = r"Illegal character '\n'"
+_REST_OF_VALUE = "Expected newline"
+_ERROR = r"(.*) \(at line (\d+), column (\d+)\)"
+_KEY_BEFORE = r"""([\w."'-]+)\s*=\s*(?=([\[{]?))"""  # with the bracket that its value begins with
+_WORD = r"[^\d.+\-\"'\[{]|\d.*[^\W\d]"  # begins a value that needs quotes; a wrong number does not
 
 
 # fmt: off
@@ -86,7 +91,9 @@ class Network(NamedTuple):
         """
         if self.idle_timeout is not None:
             return self.idle_timeout
-        return max(_IDLE_TIMEOUT, self.first_byte_timeout) if is_self_hosted else _IDLE_TIMEOUT
+        if is_self_hosted:
+            return max(_IDLE_TIMEOUT, self.first_byte_timeout)
+        return _IDLE_TIMEOUT
 
 
 class Limits(NamedTuple):
@@ -151,7 +158,8 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
         file = config_path(environ, path)
     except ConfigError:  # no home folder, so no file: an answer that is not saved needs none
         file = Path(os.devnull)
-    config = _read_config(file, is_named=bool(path or environ.get("GPTSH_CONFIG")))
+    is_named = bool(path or environ.get("GPTSH_CONFIG"))
+    config = _read_config(file, is_named=is_named)
     providers = Providers(config.providers, environ, config.aliases)
     agents = Agents(config.agents, file, providers, environ)
     if config.default_agent not in agents:
@@ -207,8 +215,8 @@ def _read_config(path: Path, *, is_named: bool) -> Config:
 
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as err:
-        problem = _declared_twice(text, str(err)) or _unquoted(text, str(err))
-        problem = problem or f"not TOML: {err}"
+        error = str(err)
+        problem = _declared_twice(text, error) or _unquoted(text, error) or f"not TOML: {error}"
         raise ConfigError(f"{path}: {problem}") from err
     except OSError as err:
         is_missing = isinstance(err, (FileNotFoundError, NotADirectoryError))
@@ -223,13 +231,15 @@ def _declared_twice(text: str, error: str) -> str:
     match = re.match(r"Cannot (?:declare|overwrite) .*\(at line (\d+), ", error)
     if not match:
         return ""
-    lines = text.split("\n")[: int(match[1])]
-    *earlier, name = [re.split("[=#]", line)[0].strip() for line in lines]
-    for number in range(len(earlier), 0, -1):  # the nearest one is in the same table
-        if earlier[number - 1] == name:
+    number = int(match[1])
+    names = [re.split("[=#]", line)[0].strip() for line in text.split("\n")[:number]]
+    name = names.pop()
+    while names:  # the nearest one is in the same table
+        if names[-1] == name:
             is_table = name.startswith("[")
             advice = "add the keys there" if is_table else "leave out one of them"
-            return f"{name} in line {len(lines)} is already in line {number}: {advice}"
+            return f"{name} in line {number} is already in line {len(names)}: {advice}"
+        names.pop()
     return ""
 
 
@@ -238,20 +248,23 @@ def _unquoted(text: str, error: str) -> str:
 
     The words leave out the value, which may be a key.
     """
-    match = re.match(r"(.*) \(at line (\d+), column (\d+)\)", error)
+    match = re.match(_ERROR, error)
     if not match:
         return ""
+    problem = match[1]
     number = int(match[2])
     line = text.split("\n")[number - 1]
     start = int(match[3]) - 1
-    if match[1].startswith("Expected newline"):  # the value began like a number
+    if problem.startswith(_REST_OF_VALUE):
         start = line.find("=") + 1
-    elif match[1] not in ("Invalid value", _OPEN_QUOTE):
+    elif problem not in ("Invalid value", _OPEN_QUOTE):
         return ""
-    keys = re.findall(r"""([\w."'-]+)\s*=\s*(?=([\[{]?))""", line[:start])
-    key, opened = keys[-1] if keys else ("", "")
+    key = ""
+    bracket = ""
+    for key_match in re.finditer(_KEY_BEFORE, line[:start]):  # the last one is the value's
+        key, bracket = key_match.groups()
     where = f"{key} in line {number}" if key else f"line {number}"
-    if match[1] == _OPEN_QUOTE:
+    if problem == _OPEN_QUOTE:
         return f"{where} needs a closing quote"
     value = line[start:].partition("#")[0].strip()
     if not value:
@@ -259,9 +272,9 @@ def _unquoted(text: str, error: str) -> str:
     flag = re.match(r"(true|false)\b", value, re.IGNORECASE)
     if flag:
         return f"{where} needs {flag[0].lower()} in small letters"
-    if not re.match(r"[^\d.+\-\"'\[{]|\d.*[^\W\d]", value):  # a wrong number
+    if not re.match(_WORD, value):
         return ""
-    example = f'{key} = "…"' if key and not opened else '"…"'
+    example = f'{key} = "…"' if key and not bracket else '"…"'
     return f"{where} needs quotes: write {example}"
 
 

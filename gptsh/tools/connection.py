@@ -53,24 +53,7 @@ class Remembered:
     """
 
     def __init__(self, server: ToolServer) -> None:
-        client_id = None  # each login has another one
-        login = logins.read_login(server.url) if server.url else None
-        if login:
-            client_id = login["client"].get("client_id")
-        folder = ""
-        with contextlib.suppress(OSError):  # raised if the folder was removed
-            folder = os.getcwd()  # a program may offer other tools in another folder
-        identity = [
-            server.command,
-            server.args,
-            server.env,
-            server.url,
-            server.headers,
-            client_id,
-            folder,
-        ]
-        data = json.dumps(identity).encode("utf-8", "surrogatepass")
-        self.key = hashlib.sha256(data).hexdigest()
+        self.key = _identity_of(server)
         try:
             self._facts = as_dict(json.loads(self._file().read_bytes()))
         except (ConfigError, OSError, ValueError, RecursionError):
@@ -80,7 +63,8 @@ class Remembered:
     def is_old(self) -> bool:
         """Whether the server spoke only an older protocol within the last day."""
         age = time.time() - self._facts.get("at", 0)
-        return bool(self._facts.get("is_old")) and 0 <= age < _DAY
+        is_recent = 0 <= age < _DAY
+        return is_recent and bool(self._facts.get("is_old"))
 
     def set_old(self, is_old: bool) -> None:
         """Remember whether the server speaks only an older protocol."""
@@ -133,7 +117,30 @@ class Remembered:
                     other.unlink()
 
 
+def _identity_of(server: ToolServer) -> str:
+    """Return a hash of all that decides which tools a server offers."""
+    client_id = None  # each login has another one
+    login = logins.read_login(server.url) if server.url else None
+    if login:
+        client_id = login["client"].get("client_id")
+    folder = ""
+    with contextlib.suppress(OSError):  # raised if the folder was removed
+        folder = os.getcwd()  # a program may offer other tools in another folder
+    identity = [
+        server.command,
+        server.args,
+        server.env,
+        server.url,
+        server.headers,
+        client_id,
+        folder,
+    ]
+    data = json.dumps(identity).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(data).hexdigest()
+
+
 def _as_words(key: CacheKey) -> list[str]:
+    """Return a key of the SDK's cache as JSON has it."""
     return [key.method, key.params_key, key.partition]
 
 
@@ -205,7 +212,8 @@ class Connection:
         # The type depends on what the server sends, and the SDK's tasks raise groups of any type.
         # Without a report the main thread would wait forever.
         except Exception as err:  # noqa: BLE001 - see above
-            report((self._server.name, await self._error(err, self._start_timeout)))
+            error = await self._error(err, self._start_timeout)
+            report((self._server.name, error))
 
     async def _connect(self, mode: str, report: Callable[[Report], None]) -> bool:
         """Do what ``serve`` does in a mode of the SDK; ``legacy`` skips the protocol of 2026-07-28.
@@ -232,7 +240,8 @@ class Connection:
             except Exception as err:  # noqa: BLE001 - see above
                 if mode == "auto" and self._has_closed(err):
                     return False
-                report((self._server.name, await self._error(err, self._start_timeout)))
+                error = await self._error(err, self._start_timeout)
+                report((self._server.name, error))
                 tasks.cancel_scope.cancel()
         return True
 
@@ -259,10 +268,11 @@ class Connection:
                 listed.set_exception(err)
 
     def _has_closed(self, err: BaseException) -> bool:
-        """Whether a program may have closed its stdout because it does not know a request."""
+        """Return whether a program may have ended because it does not know a request."""
+        if not isinstance(self._transport, Pipes) or self._transport.fault:
+            return False
         err = _cause(err)
-        is_closed = isinstance(err, MCPError) and err.code == mcp_types.CONNECTION_CLOSED
-        return is_closed and isinstance(self._transport, Pipes) and not self._transport.fault
+        return isinstance(err, MCPError) and err.code == mcp_types.CONNECTION_CLOSED
 
     async def call(self, tool: str, arguments: JsonObject) -> tuple[JsonObject, int]:
         """Call a tool; return its ``CallToolResult`` and the duration in milliseconds.
@@ -292,12 +302,14 @@ class Connection:
             result = _error_result("the result cannot be read")
         except ValueError as err:
             result = _error_result(f"the arguments cannot be sent: {err}")
-        return self._without_secrets(result), round(1000 * (time.monotonic() - started))
+        duration = time.monotonic() - started
+        return self._without_secrets(result), round(1000 * duration)
 
     def _without_secrets(self, value: JsonObject) -> JsonObject:
         """Return what a server sent, with its secrets masked."""
-        keys = [json.dumps(key, ensure_ascii=False)[1:-1] for key in self._secrets]
-        masked: JsonObject = json.loads(mask(json.dumps(value, ensure_ascii=False), keys))
+        escaped = [json.dumps(secret, ensure_ascii=False)[1:-1] for secret in self._secrets]
+        text = mask(json.dumps(value, ensure_ascii=False), escaped)
+        masked: JsonObject = json.loads(text)
         return masked
 
     # ---- questions
@@ -322,13 +334,14 @@ class Connection:
             deadlines = {scope: scope.deadline for scope in self._calls}
             for scope in deadlines:
                 scope.deadline = math.inf
-            values = await asyncio.wrap_future(self._ask(question))
+            answer = await asyncio.wrap_future(self._ask(question))
             seconds = anyio.current_time() - asked_at
             for scope, deadline in deadlines.items():
                 scope.deadline = deadline + seconds
-        if values is None:
+        if answer is None:
             return mcp_types.ElicitResult(action="decline")
-        return mcp_types.ElicitResult(action="accept", content=None if question.url else values)
+        content = None if question.url else answer
+        return mcp_types.ElicitResult(action="accept", content=content)
 
     # ---- failures
 
@@ -346,14 +359,11 @@ class Connection:
         if self._failure:
             return self._failure
         secrets = self._secrets
-        reason = shorten(mask(self._reason(err, timeout), secrets), _WIDTH)
+        reason = mask(self._reason(err, timeout), secrets)
         lines = [mask(line, secrets) for line in self._transport.last_lines()]
-        without_stack = [line for line in lines if not _STACK.fullmatch(line)]
-        reasons = [line for line in without_stack if _REASON.fullmatch(line)]
-        last_words = reasons[-1:] or without_stack[-_LINES_SHOWN:]
         self._failure = ToolServerError(
-            f"tool server {self._server.name} {reason}",
-            shorten(" / ".join(last_words), _WIDTH),
+            f"tool server {self._server.name} {shorten(reason, _WIDTH)}",
+            shorten(" / ".join(_last_words(lines)), _WIDTH),
             detail="\n".join(lines[-_LINES_IN_DETAIL:]),
         )
         self._failure.__suppress_context__ = True  # its causes may show a key
@@ -366,7 +376,8 @@ class Connection:
 
     def _reason(self, err: BaseException, timeout: float) -> str:
         """Return what the server did wrong, as the end of a sentence that begins with its name."""
-        if reason := self._transport.reason(err):
+        reason = self._transport.reason(err)
+        if reason:
             return reason
         match err:
             case TimeoutError():
@@ -384,6 +395,13 @@ class Connection:
             case RuntimeError():  # only the handshake raises it
                 return f"speaks another protocol: {err}"
         return f"failed: {err}"
+
+
+def _last_words(lines: list[str]) -> list[str]:
+    """Return the lines of stderr that say why a program ended: an exception, else the last ones."""
+    without_stack = [line for line in lines if not _STACK.fullmatch(line)]
+    reasons = [line for line in without_stack if _REASON.fullmatch(line)]
+    return reasons[-1:] or without_stack[-_LINES_SHOWN:]
 
 
 class _TooLarge(Exception):

@@ -82,8 +82,8 @@ class ProviderTable(NamedTuple):
 # fmt: on
 
 
-_OLLAMA_COM = "https://ollama.com"  # its models have there no ending, which they have locally
-_CLOUD_NAME = "[:-]cloud$"
+_OLLAMA_COM = "https://ollama.com"
+_CLOUD_NAME = "[:-]cloud$"  # how names of Ollama's cloud models end on a local server
 
 
 class Account(NamedTuple):
@@ -296,7 +296,8 @@ class Providers:
         """
         first = ""
         for variable in variables:
-            if value := self._environ.get(variable, "").strip():
+            value = self._environ.get(variable, "").strip()
+            if value:
                 return variable, value
             first = first or variable
         return first, ""
@@ -354,7 +355,9 @@ class Providers:
 def target_at(account: Account, model: str) -> Target:
     """Return an account with a model there, and the API by which this model is asked."""
     vendor = account.vendor
-    if account.base_url.startswith(_OLLAMA_COM):
+    api = vendor.api
+    if account.is_ollama_com:
         model = re.sub(_CLOUD_NAME, "", model)
-    is_chat = vendor.api == "responses" and re.match(vendor.chat_models or "(?!)", model)
-    return Target(account, model, "chat" if is_chat else vendor.api)
+    if api == "responses" and vendor.chat_models and re.match(vendor.chat_models, model):
+        api = "chat"
+    return Target(account, model, api)

@@ -37,7 +37,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_secret_header(name: str, value: str) -> bool:
-    """Whether a header may be a secret: by its name, or by a word of its value that is too long."""
+    """Return whether a header may be a secret: by its name, or by a long word in its value."""
     return bool(re.search(_HEADERS, name) or re.search(r"\S{16,}", value))
 
 
@@ -92,7 +92,9 @@ def _character_pattern(char: str) -> str:
     plain = "|".join(map(re.escape, cases))
     data = char.encode("utf-8", "surrogateescape")
     percent = "".join(f"%(?i:{byte:02x})" for byte in data)
-    return rf"(?:{plain}|{percent}|\\{{1,3}}(?:{plain}|u(?i:{ord(char):04x})))"
+    code = f"u(?i:{ord(char):04x})"
+    escaped = rf"\\{{1,3}}(?:{plain}|{code})"
+    return f"(?:{plain}|{percent}|{escaped})"
 
 
 # ---- schema
@@ -370,19 +372,21 @@ def tables(
     """
     documented = []
     inner_tables = []
-    for key, (rule, key_meaning, default) in _keys_of(fields).items():
-        path = f"{name}.{key}" if name else key
+    for key, declared in _keys_of(fields).items():
+        rule = declared.rule
         if isinstance(rule, Rule):
+            default = declared.default
             if rule.on:
                 default = rule.on if default else "off"
-            documented.append(Key(key, rule.expected, default, key_meaning))
+            documented.append(Key(key, rule.expected, default, declared.meaning))
         else:
-            has_names = isinstance(rule, Tables) and not rule.shared
-            inner_name = f"{path}.NAME" if has_names else path
-            inner_tables.append((rule.fields, inner_name, key_meaning))
+            path = f"{name}.{key}" if name else key
+            if isinstance(rule, Tables) and not rule.shared:
+                path += ".NAME"
+            inner_tables.append((rule.fields, path, declared.meaning))
     yield name, meaning, documented
-    for table in inner_tables:
-        yield from tables(*table)
+    for inner_fields, path, inner_meaning in inner_tables:
+        yield from tables(inner_fields, path, inner_meaning)
 
 
 # ---- rules
@@ -413,7 +417,7 @@ def is_header_value(value: object) -> bool:
 
 
 def _are_headers(value: object) -> bool:
-    """Whether a value maps names to values of headers, none of which changes the body's framing."""
+    """Return whether a value is a table of headers, none of which changes the body's framing."""
     return _are_texts(value) and all(_is_header(name, text) for name, text in value.items())
 
 

@@ -320,6 +320,10 @@ _EXAMPLES: dict[ApiName, Vendor] = {
 }
 
 
+# Addresses at which a server may listen, and those at which it can be asked.
+_LISTENS_EVERYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
 def ollama_url(host: str) -> str:
     """Return the base URL in ``OLLAMA_HOST``, as Ollama reads it.
 
@@ -327,17 +331,22 @@ def ollama_url(host: str) -> str:
     machine. Without a scheme the port is Ollama's.
     """
     scheme, _, rest = host.strip(" \"'").rpartition("://")
-    default_port = "" if scheme or rest == "ollama.com" else ":11434"
+    default_port = ""
+    if not scheme and rest == "ollama.com":
+        scheme = "https"
+    elif not scheme:
+        scheme = "http"
+        default_port = ":11434"
     address, slash, path = rest.partition("/")
     match = re.fullmatch(r"(\[.*\]|[^:]*):([^:]*)", address)
     name, port = match.groups() if match else (address, "")
     name = name.strip("[]")
-    name = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(name, name)
-    if ":" in name:
+    name = _LISTENS_EVERYWHERE.get(name, name)
+    if ":" in name:  # IPv6
         name = f"[{name}]"
     is_port = port.isdecimal() and int(port) < 65_536
-    scheme = scheme or ("https" if rest == "ollama.com" else "http")
-    return f"{scheme}://{name}{f':{port}' if is_port else default_port}{slash}{path}"
+    port = f":{port}" if is_port else default_port
+    return f"{scheme}://{name}{port}{slash}{path}"
 
 
 def find_vendor(name: str, *, has_base: bool = False) -> Vendor | None:
@@ -360,7 +369,9 @@ def find_vendor(name: str, *, has_base: bool = False) -> Vendor | None:
         )
     if has_base:
         return CUSTOM
-    return _LITELLM if name in _UNLISTED or name in provider_names() else None
+    if name in _UNLISTED or name in provider_names():
+        return _LITELLM
+    return None
 
 
 def with_api(vendor: Vendor, api: ApiName) -> Vendor:

@@ -57,11 +57,12 @@ def shorten_message(message: str) -> str:
 
 
 def _fewer(parts: list[object]) -> list[object]:
-    """The parts of a tool's result, with adjacent texts joined, and cut if they are still many."""
+    """Return the parts with adjacent texts joined, and cut if they are still many."""
     fewer: list[object] = []
     for is_text, group in groupby(parts, _is_text):
         if is_text:
-            fewer.append(_text("\n".join(as_dict(part)["text"] for part in group)))
+            texts = [as_dict(part)["text"] for part in group]
+            fewer.append(_text("\n".join(texts)))
         else:
             fewer.extend(group)
     if len(fewer) > _MAX_PARTS:
@@ -274,16 +275,16 @@ class StreamableHttp:
             return
         if self._login and status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             return
-        body = (await response.aread()).decode("utf-8", "replace")
+        content = await response.aread()
+        body = content.decode("utf-8", "replace")
         if '"jsonrpc"' in body:
             return
-        said = html_title(body)
-        if not said and not is_page:
-            said = body
-        reason = f"answered {status} {response.reason_phrase}: {said}".rstrip(": ")
         if status == HTTPStatus.UNAUTHORIZED and not self._server.has_token:
             way = f"run 'gptsh --login {self._server.name}', or set its headers"
             reason = f"requires a login: {way}"
+        else:
+            text = html_title(body) or ("" if is_page else body)
+            reason = f"answered {status} {response.reason_phrase}: {text}".rstrip(": ")
         raise httpx2.HTTPStatusError(reason, request=request, response=response)
 
     async def on_message(self, message: IncomingMessage) -> None:
@@ -330,21 +331,22 @@ class _Messages(httpx2.AsyncByteStream):
         self._is_json = is_json
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        pieces: list[bytes] = []  # of the message or line that has not ended
+        chunks: list[bytes] = []  # of the message or line that has not ended
         size = 0
-        async for piece in self._stream:
-            newline = -1 if self._is_json else piece.rfind(b"\n")
+        async for chunk in self._stream:
+            newline = -1 if self._is_json else chunk.rfind(b"\n")
             if newline >= 0:
-                for line in b"".join((*pieces, piece[:newline])).split(b"\n"):
+                chunks.append(chunk[:newline])
+                for line in b"".join(chunks).split(b"\n"):
                     yield _shortened(line) + b"\n"
-                piece = piece[newline + 1 :]
-                pieces = []
+                chunk = chunk[newline + 1 :]
+                chunks = []
                 size = 0
-            pieces.append(piece)
-            size += len(piece)
+            chunks.append(chunk)
+            size += len(chunk)
             if size > _MAX_EVENT:
                 raise httpx2.StreamError(f"an answer of more than {format_size(_MAX_EVENT)}")
-        yield _shortened(b"".join(pieces))
+        yield _shortened(b"".join(chunks))
 
     async def aclose(self) -> None:
         await self._stream.aclose()

@@ -140,7 +140,8 @@ class Source:
             with self._open() as file:
                 file.seek(start)
                 while block := file.read(min(_BLOCK, end - file.tell())):
-                    self._on_read(file.tell() / self.size)
+                    share = file.tell() / self.size
+                    self._on_read(share)
                     yield block
         except OSError as err:
             raise BadInput(err.strerror or str(err)) from err
@@ -298,6 +299,7 @@ def _count_values(data: bytes) -> int:
 
 
 def _is_deeper(value: object, levels: int) -> bool:
+    """Return whether a JSON value has arrays or objects on more than this many levels."""
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, list):
@@ -509,23 +511,31 @@ class Conversation:
 
         doc["title"] = label(self.title)
         doc["messages"] = self.messages
-
-        times = [message["timestamp"] for message in self.messages if "timestamp" in message]
-        first_time = min(times, default=None) or utc(self.source.modified)
-        created = utc(self.created_at) or first_time or timestamp()
-        updated = utc(self.updated_at) or max(times, default=created)
-        doc["created_at"] = created
-        doc["updated_at"] = max(updated, created)
-
+        doc["created_at"], doc["updated_at"] = self._times()
         cwd = self.cwd if isinstance(self.cwd, str) else None
-        imported = {"format": self.format, "key": self.key, "title": doc["title"], **self.extra}
-        doc["meta"] |= {"cwd": cwd, "project": cwd, "tags": [self.format], "imported": imported}
+        doc["meta"]["cwd"] = cwd
+        doc["meta"]["project"] = cwd
+        doc["meta"]["tags"] = [self.format]
+        doc["meta"]["imported"] = {
+            "format": self.format,
+            "key": self.key,
+            "title": doc["title"],
+            **self.extra,
+        }
         usages = [as_dict(message["usage"]) for message in self.messages if message.get("usage")]
         latest = usages[-1] if usages else {}
         doc["usage"]["tokens"] |= {key: latest[key] for key in TOKEN_KEYS if key in latest}
         if 0 < self.consolidated <= len(self.messages):
             doc["context"]["consolidated"] = self.messages[self.consolidated - 1]["id"]
         return doc
+
+    def _times(self) -> tuple[str, str]:
+        """Return when the session was created and updated, else by its messages or its file."""
+        times = [message["timestamp"] for message in self.messages if "timestamp" in message]
+        first_time = min(times, default=None) or utc(self.source.modified)
+        created = utc(self.created_at) or first_time or timestamp()
+        updated = utc(self.updated_at) or max(times, default=created)
+        return created, max(updated, created)
 
 
 # ---- values

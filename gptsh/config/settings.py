@@ -1,7 +1,6 @@
 """Load config.toml and the GPTSH_ variables as settings; compute what an answer cost."""
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -36,12 +35,6 @@ from gptsh.terminal.stdio import output_from
 # needed.
 
 _IDLE_TIMEOUT = 120.0  # seconds
-# What tomllib says of a string that does not end, and of a value that began like a number.
-_OPEN_QUOTE = r"Illegal character '\n'"
-_REST_OF_VALUE = "Expected newline"
-_ERROR = r"(.*) \(at line (\d+), column (\d+)\)"
-_KEY_BEFORE = r"""([\w."'-]+)\s*=\s*(?=([\[{]?))"""  # with the bracket that its value begins with
-_WORD = r"[^\d.+\-\"'\[{]|\d.*[^\W\d]"  # begins a value that needs quotes; a wrong number does not
 
 
 # fmt: off
@@ -215,67 +208,15 @@ def _read_config(path: Path, *, is_named: bool) -> Config:
 
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as err:
-        error = str(err)
-        problem = _declared_twice(text, error) or _unquoted(text, error) or f"not TOML: {error}"
-        raise ConfigError(f"{path}: {problem}") from err
+        from gptsh.config.toml_errors import explain
+
+        raise ConfigError(f"{path}: {explain(text, str(err))}") from err
     except OSError as err:
         is_missing = isinstance(err, (FileNotFoundError, NotADirectoryError))
         if is_missing and not (is_named or path.is_symlink()):
             return Config()
         raise ConfigError(f"{path}: {err.strerror}") from err
     return read(Config, table, f"{path}: ")
-
-
-def _declared_twice(text: str, error: str) -> str:
-    """Return an error of tomllib in other words if a table or key has its own line twice."""
-    match = re.match(r"Cannot (?:declare|overwrite) .*\(at line (\d+), ", error)
-    if not match:
-        return ""
-    number = int(match[1])
-    names = [re.split("[=#]", line)[0].strip() for line in text.split("\n")[:number]]
-    name = names.pop()
-    while names:  # the nearest one is in the same table
-        if names[-1] == name:
-            is_table = name.startswith("[")
-            advice = "add the keys there" if is_table else "leave out one of them"
-            return f"{name} in line {number} is already in line {len(names)}: {advice}"
-        names.pop()
-    return ""
-
-
-def _unquoted(text: str, error: str) -> str:
-    """Return an error of tomllib in other words if a value lacks its quotes, or one of them.
-
-    The words leave out the value, which may be a key.
-    """
-    match = re.match(_ERROR, error)
-    if not match:
-        return ""
-    problem = match[1]
-    number = int(match[2])
-    line = text.split("\n")[number - 1]
-    start = int(match[3]) - 1
-    if problem.startswith(_REST_OF_VALUE):
-        start = line.find("=") + 1
-    elif problem not in ("Invalid value", _OPEN_QUOTE):
-        return ""
-    key = ""
-    bracket = ""
-    for key_match in re.finditer(_KEY_BEFORE, line[:start]):  # the last one is the value's
-        key, bracket = key_match.groups()
-    where = f"{key} in line {number}" if key else f"line {number}"
-    if problem == _OPEN_QUOTE:
-        return f"{where} needs a closing quote"
-    value = line[start:].partition("#")[0].strip()
-    if not value:
-        return f"{where} has no value"
-    flag = re.match(r"(true|false)\b", value, re.IGNORECASE)
-    if flag:
-        return f"{where} needs {flag[0].lower()} in small letters"
-    if not re.match(_WORD, value):
-        return ""
-    example = f'{key} = "…"' if key and not bracket else '"…"'
-    return f"{where} needs quotes: write {example}"
 
 
 def positive_seconds(text: str) -> float:

@@ -21,7 +21,8 @@ def _declared_twice(text: str, error: str) -> str:
     if not match:
         return ""
     number = int(match[1])
-    names = [re.split("[=#]", line)[0].strip() for line in text.split("\n")[:number]]
+    lines = text.split("\n")[:number]
+    names = [re.split("[=#]", line)[0].strip() for line in lines]
     name = names.pop()
     while names:  # the nearest one is in the same table
         if names[-1] == name:

@@ -16,6 +16,7 @@ from gptsh.formats.source import (
     Results,
     Source,
     answer_fields,
+    not_empty,
     with_raw,
     without,
 )
@@ -205,9 +206,10 @@ def _branch(thread: _Thread) -> list[Line]:
     branch = _path_to_newest(thread)
 
     messages = [as_dict(line.value.get("message")) for line in thread.lines]
-    answer_ids = {as_str(messages[index].get("id")) for index in branch} - {""}
-    for index, message in enumerate(messages):
-        if as_str(message.get("id")) in answer_ids:
+    response_ids = [as_str(message.get("id")) for message in messages]
+    branch_ids = {response_ids[index] for index in branch}
+    for index, response_id in enumerate(response_ids):
+        if response_id and response_id in branch_ids:
             branch.add(index)
 
     call_ids: set[str] = set()
@@ -255,7 +257,7 @@ def _message(value: JsonObject) -> ForeignMessage | None:
         "role": "user",
         "content": message["content"],
     }
-    flags = {key: value[key] for key in _FLAGS if value.get(key)}
+    flags = not_empty(value, _FLAGS)
     if value["type"] == "assistant":
         new |= _answer(value, message)
         if new.get("model") == _SYNTHETIC:  # without a request; its usage is all zeros

@@ -16,7 +16,9 @@ from gptsh.formats.source import (
     Source,
     answer_fields,
     content_of,
+    not_empty,
     provider_name,
+    take,
     unchecked_call,
     utc,
     with_raw,
@@ -78,7 +80,7 @@ def _manifest_session(source: Source) -> Conversation:
         updated_at="updated_at",
         provider="provider",
     )
-    session.extra = {key: manifest[key] for key in _EXTRA_KEYS if manifest.get(key)}
+    session.extra = not_empty(manifest, _EXTRA_KEYS)
     store = source.sibling("..", "messages", "messages.jsonl")
     records = _store(store.path, store.modified) if store and store.path else {}
     read = partial(_codelet_messages, session)
@@ -237,14 +239,14 @@ def _checkpoint(source: Source, metadata: JsonObject) -> Conversation:
     provider = as_dict(metadata["provider"])
     session.model = provider.get("model")
     session.provider = provider.get("name")
-    session.extra = {key: metadata[key] for key in _CHECKPOINT_KEYS if metadata.get(key)}
+    session.extra = not_empty(metadata, _CHECKPOINT_KEYS)
     return session
 
 
 def _nanocoder_messages(record: JsonObject) -> Iterator[ForeignMessage]:
     """Yield a message. Only the text of a result shows an error, so ``is_error`` is not set."""
     rest = dict(record)
-    message: ForeignMessage = {key: rest.pop(key) for key in _OPENAI_KEYS if key in rest}
+    message = take(rest, _OPENAI_KEYS)
     calls = []
     for call in rest.pop("tool_calls", None) or ():
         function = call["function"]
@@ -338,7 +340,7 @@ def _sorted_by_time(records: list[JsonObject]) -> list[JsonObject]:
 def _ollm_messages(record: JsonObject) -> Iterator[ForeignMessage]:
     """Yield a message, whose tool calls, if it has any, are in it."""
     rest = dict(record)
-    message: ForeignMessage = {key: rest.pop(key) for key in _OLLM_SAME if key in rest}
+    message = take(rest, _OLLM_SAME)
     parts = rest.pop("parts", None)
     if parts:
         message["content"] = content_of(parts)

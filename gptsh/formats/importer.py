@@ -312,7 +312,8 @@ def _with_our_ids(doc: Document, stored: Document) -> Document:
     ids: dict[str | None, str] = {}
     messages: list[Message] = []
     for message in doc["messages"]:
-        our_id = ours.get((message["role"], message.get("timestamp")), message["id"])
+        moment = message.get("timestamp")
+        our_id = ours.get((message["role"], moment), message["id"])
         ids[message["id"]] = our_id
         messages.append({**message, "id": our_id, "parent": ids.get(message.get("parent"))})
     consolidated = ids.get(doc["context"]["consolidated"])

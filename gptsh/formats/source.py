@@ -574,6 +574,16 @@ def without(record: Mapping[str, object], *keys: str) -> JsonObject:
     return {key: value for key, value in record.items() if key not in keys and value is not None}
 
 
+def not_empty(record: JsonObject, keys: Iterable[str]) -> JsonObject:
+    """Return those of these keys of a record that have a value, and not an empty one."""
+    return {key: record[key] for key in keys if record.get(key)}
+
+
+def take(record: JsonObject, keys: Iterable[str]) -> JsonObject:
+    """Remove these keys from a record, and return those that it had."""
+    return {key: record.pop(key) for key in keys if key in record}
+
+
 def with_rest(message: ForeignMessage, rest: JsonObject) -> ForeignMessage:
     """Return a message with those keys of its record that have no place in ours."""
     rest = without(rest)

@@ -56,4 +56,5 @@ def remove_login(url: str) -> bool:
 
 
 def _file(url: str) -> Path:
-    return app_folder("state") / "logins" / f"{hashlib.sha256(url.encode()).hexdigest()[:20]}.json"
+    digest = hashlib.sha256(url.encode()).hexdigest()
+    return app_folder("state") / "logins" / f"{digest[:20]}.json"

@@ -134,7 +134,8 @@ def _convert(block: JsonObject) -> _Converted:
         case {"type": "resource", "resource": {"uri": uri, "text": text}}:
             return _text(f"{uri}:\n{text}")
     # A link to a resource.
-    link = [block.get("title") or block.get("name"), block.get("uri"), block.get("description")]
+    title = block.get("title") or block.get("name")
+    link = [title, block.get("uri"), block.get("description")]
     return _text(" ".join(text for text in link if text))
 
 

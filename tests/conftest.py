@@ -63,6 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def home(tmp_path: Path) -> Iterator[Home]:
     """A home without a config file."""
     home = Home(tmp_path)
+    home.forks = True
     yield home
     home.end()
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.support import inprocess
+from tests.support import forked, inprocess
 from tests.support.paths import ROOT
 from tests.support.server import ModelServer
 
@@ -39,6 +39,7 @@ class Home:
         self.config = folder / "config" / "gptsh" / "config.toml"
         self.started: list[subprocess.Popen[bytes]] = []
         self.litellm = False  # whether a run in this process may import it
+        self.forks = False  # whether a process may be a fork of this one, not a new interpreter
         self.env = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(ROOT),
@@ -62,17 +63,24 @@ class Home:
         self, *args: str, env: dict[str, str] | None = None, **more: Any
     ) -> "subprocess.Popen[bytes]":
         """Start gptsh as a process; stdin is /dev/null by default."""
-        pipes = {
+        options: dict[str, Any] = {
+            "cwd": self.cwd,
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.PIPE,
             "stderr": subprocess.PIPE,
             **more,
         }
-        process = subprocess.Popen(
-            [*COMMAND, *args], env={**self.env, **(env or {})}, cwd=self.cwd, **pipes
-        )
+        whole_env = {**self.env, **(env or {})}
+        if self.can_fork(whole_env) and "preexec_fn" not in more:
+            keep = more.get("pass_fds", ())
+            options["preexec_fn"] = lambda: forked.become_gptsh(args, whole_env, keep)
+        process = subprocess.Popen([*COMMAND, *args], env=whole_env, **options)
         self.started.append(process)
         return process
+
+    def can_fork(self, env: dict[str, str]) -> bool:
+        """Whether gptsh may run in a fork, for which everything is imported then."""
+        return self.forks and forked.can_fork(env)
 
     def end(self) -> None:
         """Kill the processes that still run."""
@@ -106,22 +114,15 @@ class Home:
         env: dict[str, str] | None = None,
         cwd: Path | None = None,
     ) -> Result:
-        """Run gptsh as a process, for tests of signals, of the start and of litellm."""
+        """Run gptsh as a process, for tests of signals, of closed streams and of litellm."""
         data = stdin.encode() if isinstance(stdin, str) else stdin
-        source: Any = {"stdin": subprocess.DEVNULL} if data is None else {"input": data}
-        done = subprocess.run(
-            [*COMMAND, *args],
-            capture_output=True,
-            env={**self.env, **(env or {})},
-            cwd=cwd or self.cwd,
-            timeout=60,
-            check=False,
-            **source,
-        )
+        source = subprocess.DEVNULL if data is None else subprocess.PIPE
+        process = self.start(*args, env=env, cwd=cwd or self.cwd, stdin=source)
+        out, err = process.communicate(data, timeout=60)
         return Result(
-            done.stdout.decode("utf-8", "surrogateescape"),
-            done.stderr.decode("utf-8", "replace"),
-            as_shell_reports(done.returncode),
+            out.decode("utf-8", "surrogateescape"),
+            err.decode("utf-8", "replace"),
+            as_shell_reports(process.returncode),
         )
 
     def files(self) -> list[Path]:

@@ -24,6 +24,7 @@ from gptsh.cli.entrypoint import main
 
 THREAD_TIMEOUT = 1.0  # seconds that a thread may outlive its run
 _DEFAULT = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM)
+_STREAMS = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__", "argv")
 _HANDLERS = {signal.SIGINT: signal.default_int_handler, **dict.fromkeys(_DEFAULT, signal.SIG_DFL)}
 
 
@@ -49,7 +50,7 @@ def run(
         stack.enter_context(_streams())
         sys.argv = ["gptsh", *args]
         threads = set(threading.enumerate())
-        code = _exit_code(args)
+        code = exit_code(args)
         _wait_for_threads(threads)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -60,7 +61,8 @@ def run(
     return output[0], output[1], code
 
 
-def _exit_code(args: Sequence[str]) -> int:
+def exit_code(args: Sequence[str]) -> int:
+    """Run gptsh, and return its exit code."""
     try:
         return main(args)
     except SystemExit as end:
@@ -114,20 +116,24 @@ def _redirected(descriptor: int, to: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _streams() -> Iterator[None]:
-    """Text streams on the three descriptors, like those of a new process."""
-    names = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__", "argv")
-    before = {name: getattr(sys, name) for name in names}
-    modes, errors = ("r", "w", "w"), ("surrogateescape", "surrogateescape", "backslashreplace")
-    for descriptor, name in enumerate(names[:3]):
-        options = {"encoding": "utf-8", "errors": errors[descriptor], "closefd": False}
-        stream = open(descriptor, modes[descriptor], **options)  # noqa: SIM115 - it owns no descriptor
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
+    """The streams of a new process, and the old ones afterwards."""
+    before = {name: getattr(sys, name) for name in _STREAMS}
+    open_streams()
     try:
         yield
     finally:
         for name, value in before.items():
             setattr(sys, name, value)
+
+
+def open_streams() -> None:
+    """Open text streams on the three descriptors, like those of a new process."""
+    modes, errors = ("r", "w", "w"), ("surrogateescape", "surrogateescape", "backslashreplace")
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        options = {"encoding": "utf-8", "errors": errors[descriptor], "closefd": False}
+        stream = open(descriptor, modes[descriptor], **options)  # noqa: SIM115 - it owns no descriptor
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
 
 
 @contextlib.contextmanager
@@ -143,10 +149,10 @@ def _new_process_state(env: Mapping[str, str], cwd: Path) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            _set_environment(env)
+            set_environment(env)
             os.chdir(cwd)
             tempfile.tempdir = None
-            _clear_caches()
+            clear_caches()
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -154,13 +160,13 @@ def _new_process_state(env: Mapping[str, str], cwd: Path) -> Iterator[None]:
                 signal.signal(signum, handler)
             os.chdir(folder)
             os.umask(mask)
-            _set_environment(environ)
+            set_environment(environ)
             gc.set_threshold(*garbage)
             logging.disable(disabled)
             tempfile.tempdir = temporary
 
 
-def _set_environment(env: Mapping[str, str]) -> None:
+def set_environment(env: Mapping[str, str]) -> None:
     os.environ.clear()
     os.environ.update(env)
     time.tzset()
@@ -170,7 +176,7 @@ _SEARCHED = {"gptsh.models.facts"}  # modules; this one caches files of litellm,
 _CACHES: "list[functools._lru_cache_wrapper[object]]" = []
 
 
-def _clear_caches() -> None:
+def clear_caches() -> None:
     """Empty every cache of gptsh, as in a new process."""
     for name, module in sys.modules.copy().items():
         if not name.startswith("gptsh") or name in _SEARCHED:

@@ -10,6 +10,7 @@ import termios
 import time
 from types import TracebackType
 
+from tests.support import forked
 from tests.support.home import COMMAND, Home
 
 _PROMPT = rb"(?<![^\n])> \Z"
@@ -30,12 +31,16 @@ class Terminal:
     ) -> None:
         self.seen = b""
         argv = [*(command or COMMAND), *args]
+        whole_env = {**home.env, "TERM": "xterm", **(env or {})}
+        forks = command is None and home.can_fork(whole_env)
         self.pid, self.fd = pty.fork()
         if not self.pid:
             if columns:
                 _resize(0, columns)
             os.chdir(home.cwd)
-            os.execvpe(argv[0], argv, {**home.env, "TERM": "xterm", **(env or {})})
+            if forks:
+                forked.become_gptsh(args, whole_env)
+            os.execvpe(argv[0], argv, whole_env)
 
     def resize(self, columns: int) -> None:
         """Set the number of columns."""

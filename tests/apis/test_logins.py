@@ -1,6 +1,7 @@
 """Logins at remote tool servers, against the authorization server of MCP's SDK on loopback."""
 
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.support.forked import start_server
 from tests.support.home import Home, read_until
 from tests.support.paths import SUPPORT
 
@@ -27,10 +29,8 @@ NEEDED = "gptsh: tool server web requires a login: run 'gptsh --login web', or s
 @contextmanager
 def login_server(fault: str = "") -> Iterator[str]:
     """A server that wants a login; its URL."""
-    command = [sys.executable, str(SUPPORT / "oauth_tool_server.py"), fault]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    script = SUPPORT / "oauth_tool_server.py"
+    with start_server(script, fault, env=os.environ) as process:
         assert process.stdout
         yield f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
 

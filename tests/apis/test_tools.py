@@ -19,6 +19,7 @@ import pytest
 
 from gptsh.tools.toolbox import names_for_model
 from tests.support.completion import completions
+from tests.support.forked import start_server
 from tests.support.home import Home, Result, lab_config, peak_of, wait_for_exit, wait_until
 from tests.support.messages import text
 from tests.support.old_http_tool_server import old_server
@@ -760,10 +761,7 @@ def test_texts_of_a_result_are_joined_before_they_fill_the_memory(
 def near(request: pytest.FixtureRequest) -> Iterator[str]:
     """The base URL of a server by the SDK, which wants a token."""
     env = {**os.environ, "TOOL_TOKEN": "token-of-the-server"}
-    command = [sys.executable, str(HTTP), request.param]
-    with subprocess.Popen(
-        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with start_server(HTTP, request.param, env=env) as process:
         assert process.stdout
         yield f"http://127.0.0.1:{int(process.stdout.readline())}"
 
@@ -850,10 +848,7 @@ def test_a_server_of_the_old_sse_is_told_from_others_without_its_html(
 
 def test_a_server_over_http_that_dies_in_a_call(home: Home, model: ModelServer) -> None:
     env = {**os.environ, "TOOL_TOKEN": "t"}
-    command = [sys.executable, str(HTTP), "json"]
-    with subprocess.Popen(
-        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with start_server(HTTP, "json", env=env) as process:
         assert process.stdout
         url = f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
         run = called(

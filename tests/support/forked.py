@@ -5,12 +5,15 @@ import gc
 import importlib
 import os
 import pkgutil
+import runpy
 import signal
+import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Collection, Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
 
 import gptsh
 from tests.support import inprocess
@@ -40,6 +43,36 @@ def become_gptsh(
     args: Sequence[str], env: Mapping[str, str], keep: Collection[int] = ()
 ) -> NoReturn:
     """Run gptsh in this fork, and end with its exit code; ``keep`` are descriptors that stay open."""
+    _become(["gptsh", *args], env, keep, lambda: inprocess.exit_code(args))
+
+
+def start_server(script: Path, *args: str, env: Mapping[str, str]) -> "subprocess.Popen[str]":
+    """Start a tool server of MCP's SDK, whose import takes a second, in a fork if possible."""
+    command = [sys.executable, str(script), *args]
+    options: dict[str, Any] = {}
+    if sys.platform == "linux" and not any(name.startswith("COVERAGE_") for name in env):
+        _import_sdk()
+        options["preexec_fn"] = lambda: _become(command[1:], env, (), lambda: _run_script(script))
+    return subprocess.Popen(
+        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
+    )
+
+
+@functools.cache
+def _import_sdk() -> None:
+    for name in ("mcp.server.auth.provider", "mcp.server.mcpserver", "uvicorn.lifespan.on"):
+        importlib.import_module(name)
+
+
+def _run_script(script: Path) -> int:
+    runpy.run_path(str(script), run_name="__main__")
+    return 0
+
+
+def _become(
+    argv: Sequence[str], env: Mapping[str, str], keep: Collection[int], run: Callable[[], int]
+) -> NoReturn:
+    """Make this fork what a new process is, run something in it, and end."""
     code = 1
     try:
         _reset_signals()
@@ -48,8 +81,8 @@ def become_gptsh(
         inprocess.clear_caches()
         _close_descriptors(keep)
         inprocess.open_streams()
-        sys.argv = ["gptsh", *args]
-        code = inprocess.exit_code(args)
+        sys.argv = [*argv]
+        code = run()
         sys.stdout.flush()
         sys.stderr.flush()
     finally:

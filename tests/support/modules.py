@@ -109,7 +109,7 @@ def modules_after(home: Home, *args: str) -> set[str]:
 def run_of(kind: str, home: Home, model: ModelServer) -> Run:
     """Start a run of this kind, in a home with a session, and return what it did."""
     home.configure(lab_config(model, _MORE))
-    observe(home, "-m", "echo", "hello")
+    home.run("-m", "echo", "hello")
     if kind == "tools":
         configure(home, model)
         model.script(*calling(call("add", a=1, b=2)))

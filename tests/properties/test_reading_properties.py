@@ -27,7 +27,7 @@ def in_pieces(data: bytes, size: int) -> Callable[[], list[bytes]]:
     return lambda: [data[at : at + size] for at in range(0, len(data), size)]
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.lists(VALUES), st.integers(1, 9), st.booleans(), st.sampled_from([None, 1]))
 def test_items_are_the_same_in_pieces(
     values: list[Any], size: int, ascii_only: bool, indent: int | None
@@ -37,14 +37,14 @@ def test_items_are_the_same_in_pieces(
     assert [*read_values(in_pieces(f" \n{text}\n".encode(), size))] == [values]
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.lists(VALUES), st.integers(1, 9))
 def test_with_half_a_character_too(values: list[Any], size: int) -> None:
     text = json.dumps([*values, HALF, *values])
     assert [*read_items(in_pieces(text.encode(), size))] == [*values, HALF, *values]
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.lists(VALUES, min_size=1), st.integers(1, 9), st.sampled_from([[], [HALF]]), st.data())
 def test_of_what_is_cut_off_the_first_items_are_read(
     values: list[Any], size: int, more: list[Any], data: st.DataObject

@@ -148,7 +148,7 @@ def test_any_mark_many_times(file: str) -> None:
 
 
 @pytest.mark.parametrize("file", FILES)
-@settings(max_examples=5, phases=[Phase.generate])
+@settings(max_examples=3, phases=[Phase.generate])
 @given(st.data())
 def test_what_a_pattern_matches_many_times(file: str, data: st.DataObject) -> None:
     for use in uses_of(file):

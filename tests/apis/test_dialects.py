@@ -106,7 +106,8 @@ def strict(dialect: Dialect) -> Callable[[dict[str, Any]], str | None]:
 def test_each_direct_provider_is_spoken_to_in_its_dialect(
     home: Home, model: ModelServer, name: str
 ) -> None:
-    dialect, provider = DIALECTS[name], name.split()[0]
+    dialect = DIALECTS[name]
+    provider = name.split()[0]
     home.configure(
         f'[providers.{provider}]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n'
     )

@@ -51,7 +51,8 @@ def _turn_of(messages: list[Message], ident: str) -> str | None:
 def test_a_union_keeps_every_message_once_and_every_turn_together(
     base: list[Message], ours: list[Message], theirs: list[Message]
 ) -> None:
-    ours, theirs = [*base, *ours], [*base, *theirs]
+    ours = [*base, *ours]
+    theirs = [*base, *theirs]
     joined = join_messages(ours, theirs)
     assert sorted(message["id"] for message in joined) == sorted(
         {m["id"] for m in [*ours, *theirs]}

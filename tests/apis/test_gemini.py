@@ -401,7 +401,8 @@ STEPS = stream(
 
 
 def test_a_stream_may_be_split_or_cut_at_any_byte() -> None:
-    data, end = b"".join(STEPS), len(b"".join(STEPS)) - len(b"\r\n\r\n")
+    data = b"".join(STEPS)
+    end = len(b"".join(STEPS)) - len(b"\r\n\r\n")
     whole = answer_in("gemini", data).message() or {}
     assert whole["finish_reason"] == "tool_calls"
     assert len(whole["tool_calls"]) == 2

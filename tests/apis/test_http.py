@@ -467,7 +467,9 @@ def test_the_systems_folder_of_certificates_is_read_before_its_file(
 ) -> None:
     secure(model, authority)
     home.configure(lab_config(model))
-    other, folder, file = trustme.CA(), tmp_path / "certs", tmp_path / "certs.pem"
+    other = trustme.CA()
+    folder = tmp_path / "certs"
+    file = tmp_path / "certs.pem"
     folder.mkdir()
     (authority if is_in == "folder" else other).cert_pem.write_to_path(str(folder / "ca.pem"))
     subprocess.run(["openssl", "rehash", str(folder)], check=True)
@@ -740,7 +742,8 @@ def test_an_answer_that_a_gateway_compresses_unasked_is_decompressed(
 
 
 def test_a_compressed_answer_is_shown_as_it_arrives(lab: Home, model: ModelServer) -> None:
-    hold, events = threading.Event(), compressed(31, *answer("first ", "second"))
+    hold = threading.Event()
+    events = compressed(31, *answer("first ", "second"))
     model.script(*events[:2], hold, *events[2:], headers={"Content-Encoding": "gzip"})
     process = lab.start("hi")
     read_until(process.stdout, b"first ")

@@ -154,7 +154,9 @@ class _Metadata(BaseHTTPRequestHandler):
 def metadata_server(home: Home, changes: dict[str, Any]) -> Iterator[list[str]]:
     """A configured server with changed metadata; the paths of requests that follow from it."""
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Metadata)
-    server.base, server.changes, server.used = f"http://127.0.0.1:{server.server_port}", changes, []
+    server.base = f"http://127.0.0.1:{server.server_port}"
+    server.changes = changes
+    server.used = []
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     home.configure(f'[mcp.servers.web]\nurl = "{server.base}/mcp"\n')
     try:

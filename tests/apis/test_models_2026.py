@@ -407,10 +407,8 @@ SERVERS: dict[str, type[ModelServer]] = {
     "responses": openai.ResponsesServer, "chat": ModelServer, "anthropic": AnthropicServer,
     "gemini": google.GeminiServer, "ollama": OllamaServer,
 }  # fmt: skip
-SUM, SCHEMA = (
-    {"a": 1, "b": 2},
-    '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}',
-)
+SUM = {"a": 1, "b": 2}
+SCHEMA = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'
 JSON_ANSWERS = {
     "chat": answer('{"n":3}'),
     "responses": openai.stream(openai.message('{"n":3}')),

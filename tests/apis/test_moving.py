@@ -25,11 +25,9 @@ MODELS = (
 def test_a_session_moves_through_all_apis_with_calls_reasoning_an_image_and_a_pdf(
     home: Home, model: ModelServer, anthropic: claude.AnthropicServer
 ) -> None:
-    gemini, responses, ollama = (
-        google.GeminiServer(),
-        openai.ResponsesServer(),
-        llama.OllamaServer(),
-    )
+    gemini = google.GeminiServer()
+    responses = openai.ResponsesServer()
+    ollama = llama.OllamaServer()
     configure(home, model)
     home.configure(
         f'{home.config.read_text()}[providers.gemini]\nbase_url = "{gemini.google_url}"\n'

@@ -14,10 +14,12 @@ from tests.support.claude import LATEST, OPUS, SONNET
 from tests.support.dry import dry_run
 from tests.support.home import Home
 
-ON, OFF = {"type": "enabled"}, {"type": "disabled"}
+ON = {"type": "enabled"}
+OFF = {"type": "disabled"}
 ADAPTIVE = {"type": "adaptive", "display": "summarized"}
 NEWER, OLD = "anthropic/claude-newfamily-7", "anthropic/claude-opus-4-6"  # newer than the table
-WARM, LIMIT = {"temperature": 0.5}, {"max_tokens": 9}
+WARM = {"temperature": 0.5}
+LIMIT = {"max_tokens": 9}
 LS = {"name": "ls", "input_schema": {"type": "object", "properties": {}}}
 SEVERAL = {"temperature": 0.5, "top_p": 1, "top_k": 3, "min_p": 0.1, "seed": 7}
 
@@ -132,7 +134,8 @@ def test_parameters_as_a_model_takes_them(
 
 def test_a_session_with_claude_at_openrouter_is_marked_for_the_cache(home: Home) -> None:
     turn = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
-    model, system = "openrouter/anthropic/claude-sonnet-5-5", ["--system", "Brief."]
+    model = "openrouter/anthropic/claude-sonnet-5-5"
+    system = ["--system", "Brief."]
     assert "cache_control" not in json.dumps(dry_run(home, model, args=system).body)
     assert "cache_control" not in json.dumps(
         dry_run(home, "openrouter/openai/gpt-5", *turn, args=system).body
@@ -147,7 +150,8 @@ def test_a_session_with_claude_at_openrouter_is_marked_for_the_cache(home: Home)
 
 
 def test_an_answer_of_claude_always_has_a_limit(home: Home) -> None:
-    quarter_of_its_window, all_it_can_say = 50_000, 128_000
+    quarter_of_its_window = 50_000
+    all_it_can_say = 128_000
     for model, limit in (
         (SONNET, quarter_of_its_window),
         (OPUS, all_it_can_say),
@@ -160,7 +164,9 @@ def props(*required: str, **properties: Any) -> dict[str, Any]:
     return {"properties": properties} | ({"required": list(required)} if required else {})
 
 
-TEXT, COUNT, OBJECT = {"type": "string"}, {"type": "integer"}, {"type": "object"}
+TEXT = {"type": "string"}
+COUNT = {"type": "integer"}
+OBJECT = {"type": "object"}
 ONE_OF_TWO = {"anyOf": [{"required": ["route"]}, {"required": ["file"]}]}
 NESTED = {"$defs": {"n": props("a", a=TEXT), "loop": {"oneOf": [{"$ref": "#/$defs/loop"}]}}}
 

@@ -118,7 +118,8 @@ def test_a_search_by_the_provider_has_a_price_and_opening_a_page_has_none(priced
 
 
 CLAUDES = {"input_tokens": 1000, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
-HAIKU, OPUS = "anthropic/claude-haiku-5-5", "anthropic/claude-opus-5-5"
+HAIKU = "anthropic/claude-haiku-5-5"
+OPUS = "anthropic/claude-opus-5-5"
 WRITTEN = {
     "cache_creation_input_tokens": 1000,
     "cache_creation": {"ephemeral_5m_input_tokens": 400, "ephemeral_1h_input_tokens": 600},

@@ -29,10 +29,8 @@ def pieces(data: bytes, size: int) -> Iterator[bytes]:
 
 def recorded_answer(path: Path, data: bytes, size: int = 1 << 20) -> Answer:
     """The answer that gptsh reads, of a body in pieces of this size; the folder is named after its API."""
-    answer, media_type = (
-        Answer(),
-        "text/event-stream" if path.suffix == ".sse" else "application/json",
-    )
+    answer = Answer()
+    media_type = "text/event-stream" if path.suffix == ".sse" else "application/json"
     read_body(path.parent.name, pieces(data, size), answer, media_type)
     return answer
 
@@ -55,7 +53,8 @@ def test_a_response_is_read_as_its_items_say(path: Path) -> None:
     whole = whole.get("response", whole)
     message = recorded_answer(path, data, 7).message()
     assert message is not None
-    output, usage = whole["output"], whole["usage"]
+    output = whole["output"]
+    usage = whole["usage"]
     texts = [
         part["text"] for item in output if item["type"] == "message" for part in item["content"]
     ]
@@ -91,7 +90,8 @@ def test_a_response_cut_at_any_byte_is_never_taken_for_a_whole_one(path: Path) -
     data = path.read_bytes()
     whole = recorded_answer(path, data).message()
     assert whole
-    text, end = str(whole["content"]), data.rindex(b"\nevent: ")
+    text = str(whole["content"])
+    end = data.rindex(b"\nevent: ")
     for size in range(1, end, 1 + end // 200):
         answer = Answer()
         with pytest.raises(ModelError):
@@ -139,7 +139,8 @@ def test_an_answer_of_google_is_read_as_its_parts_say(path: Path) -> None:
     ours = {"STOP": "tool_calls" if calls else "stop", "MAX_TOKENS": "length"}.get(reason, reason)
     assert message["finish_reason"] == ours
     assert message["response_id"] == last["responseId"]
-    counts, usage = last["usageMetadata"], message["usage"]
+    counts = last["usageMetadata"]
+    usage = message["usage"]
     assert usage
     assert usage["total"] == counts["totalTokenCount"]
     assert (usage["prompt"] or 0) + (usage["completion"] or 0) == usage["total"]

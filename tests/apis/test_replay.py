@@ -19,7 +19,8 @@ from tests.support.server import ModelServer, chunk, event
 
 DONE = event(b"[DONE]")
 NO_RESULT = "error: this tool call was interrupted and has no result"
-TEXT, CODED = "reasoning.text", "reasoning.encrypted"
+TEXT = "reasoning.text"
+CODED = "reasoning.encrypted"
 LAB = {"provider": "lab", "model": "lab/m"}
 LONG = "call_" + "x" * 60
 
@@ -29,7 +30,9 @@ def sent(home: Home, *messages: Any, model: str = "lab/m") -> list[Any]:
     return dry_run(home, model, *messages).messages
 
 
-C1, C2, THOUGHT = call("c1"), call("c2", name="cat"), thinking("t", "of t")
+C1 = call("c1")
+C2 = call("c2", name="cat")
+THOUGHT = thinking("t", "of t")
 
 
 def test_a_name_goes_along_if_openai_accepts_it(home: Home) -> None:
@@ -320,10 +323,8 @@ def test_roles_of_others(home: Home) -> None:
 
 
 def test_there_is_one_system_message_and_it_comes_first(home: Home) -> None:
-    system, developer = (
-        {"role": "system", "content": "From the file."},
-        {"role": "developer", "content": "Be brief."},
-    )
+    system = {"role": "system", "content": "From the file."}
+    developer = {"role": "developer", "content": "Be brief."}
     messages = dry_run(
         home, "lab/m", system, user("q"), developer, assistant(), args=["--system", "Mine."]
     ).messages

@@ -309,7 +309,8 @@ STEPS = stream(
 
 
 def test_a_stream_may_be_split_or_cut_at_any_byte() -> None:
-    data, end = b"".join(STEPS), len(b"".join(STEPS[:-1]))
+    data = b"".join(STEPS)
+    end = len(b"".join(STEPS[:-1]))
     whole = answer_in("responses", data).message() or {}
     assert whole["finish_reason"] == "tool_calls"
     kept = ("content", "tool_calls", "replay", "usage", "finish_reason")

@@ -44,7 +44,8 @@ class Way(NamedTuple):
     args: tuple[str, ...] = ()
 
 
-SUM, OTHER = call("add", 1, a=2, b=3), call("add", 2, a=5, b=5)
+SUM = call("add", 1, a=2, b=3)
+OTHER = call("add", 2, a=5, b=5)
 WAYS = {
     "a result": Way([("", [SUM])], [("5", False)]),
     "calls of one round run at once, and stand in their order": Way(
@@ -341,7 +342,8 @@ def test_a_question_names_the_server_whatever_underscores_are_in_a_tools_name(
 ) -> None:
     configure(home, model, approved="")
     home.configure(home.config.read_text().replace('.py"]', '.py", "b__"]'))
-    name, target = "good__b__note", home.cwd / "noted"
+    name = "good__b__note"
+    target = home.cwd / "noted"
     function = {"name": name, "arguments": json.dumps({"path": str(target)})}
     model.script(*calling({"index": 0, "id": "call_1", "type": "function", "function": function}))
     model.say("so be it")
@@ -389,7 +391,8 @@ def test_the_question_is_whole_safe_and_not_answered_by_what_was_typed_before(
 ) -> None:
     configure(home, model, approved="")
     path = str(home.cwd / ("x" * 200 + "\x1b]0;evil\x07 no\u202etxt.exe \u2066"))
-    calls, release = calling(call("note", path=path), text="thinking"), threading.Event()
+    calls = calling(call("note", path=path), text="thinking")
+    release = threading.Event()
     model.script(calls[0], release, *calls[1:])
     model.say("a \u202eb \u2069c, \U0001f468\u200d\U0001f469 and \u200f stay")
     terminal = Terminal(home, "go", "-o", "text")

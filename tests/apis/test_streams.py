@@ -16,7 +16,9 @@ from tests.support.server import USAGE, ModelServer, answer, chunk, event
 
 LAST = chunk({}, "stop")
 DONE = b"[DONE]"
-TEXT, SUMMARY, CODED = "reasoning.text", "reasoning.summary", "reasoning.encrypted"
+TEXT = "reasoning.text"
+SUMMARY = "reasoning.summary"
+CODED = "reasoning.encrypted"
 
 
 def answered(lab: Home, model: ModelServer, *payloads: Any) -> Any:
@@ -161,7 +163,8 @@ def test_calls_without_an_id_or_with_the_same_get_one_each(lab: Home, model: Mod
     assert len({made["id"] for made in reply["tool_calls"]}) == 4
 
 
-A, B = ls('{"a":{}}'), ls('{"b":2}', "cat")
+A = ls('{"a":{}}')
+B = ls('{"b":2}', "cat")
 SPLIT = [
     call(index=0, function=ls("")),
     *(call(index=0, function=ls(piece)) for piece in ('{"a":{}', "}")),

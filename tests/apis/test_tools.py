@@ -164,10 +164,8 @@ def test_what_a_server_may_do_besides(home: Home, model: ModelServer, mode: str)
 
 
 def test_a_list_of_tools_is_kept_as_long_as_the_server_says(home: Home, model: ModelServer) -> None:
-    config, lists = (
-        entry(home, "bad", "lasting", 'auto_approve = ["*"]'),
-        home.folder / "pids.lists",
-    )
+    config = entry(home, "bad", "lasting", 'auto_approve = ["*"]')
+    lists = home.folder / "pids.lists"
     for _ in range(2):
         assert called(home, model, config, made("bad__leak")).code == 0
     assert [[tool["function"]["name"] for tool in sent["tools"]] for sent in model.sent] == [
@@ -327,10 +325,8 @@ def held(uri: str, data: str, media_type: str) -> dict[str, Any]:
     return {"type": "resource", "resource": {"uri": uri, "blob": data, "mimeType": media_type}}
 
 
-ZIP, SVG = (
-    held("file:///a.zip", "AAAA", "application/zip"),
-    {**IMAGE, "data": "PHN2Zy8+", "mimeType": "image/svg+xml"},
-)
+ZIP = held("file:///a.zip", "AAAA", "application/zip")
+SVG = {**IMAGE, "data": "PHN2Zy8+", "mimeType": "image/svg+xml"}
 GIVEN: list[tuple[dict[str, Any], Any, Any]] = [  # a result, its content and its raw
     ({"content": []}, "", None),
     ({"content": [text("a"), text("b")]}, "a\nb", None),
@@ -542,7 +538,8 @@ def test_a_server_asks_the_user_to_fill_in_a_form(
 def test_a_server_asks_the_user_to_open_a_url(
     home: Home, model: ModelServer, reply: str, action: str
 ) -> None:
-    url, opened = "https://bank.example/pay?id=1", home.folder / "opened"
+    url = "https://bank.example/pay?id=1"
+    opened = home.folder / "opened"
     browser = home.folder / "browser"
     browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}\n')
     browser.chmod(0o755)
@@ -894,7 +891,8 @@ def test_a_url_that_nobody_answers_or_that_redirects_and_words_that_hold_a_key(
 @needs("git")
 @pytest.mark.slow
 def test_real_servers(home: Home, model: ModelServer) -> None:
-    folder, bin_ = home.folder / "repository", Path(sys.executable).parent
+    folder = home.folder / "repository"
+    bin_ = Path(sys.executable).parent
     git = ["git", "-C", str(folder), "-c", "user.name=A", "-c", "user.email=a@b"]
     subprocess.run(["git", "init", "-q", folder], check=True)
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "the first one"], check=True)

@@ -340,7 +340,8 @@ def test_the_pages_in_a_recorded_answer(vendors: Home, model: ModelServer, name:
     path = FOLDER / "responses" / name
     if not path.exists():
         pytest.skip("no recordings")
-    data, of = path.read_bytes(), "event-stream" if name.endswith("sse") else "json"
+    data = path.read_bytes()
+    of = "event-stream" if name.endswith("sse") else "json"
     model.script(
         data, headers={"Content-Type": f"text/{of}" if of == "event-stream" else "application/json"}
     )

@@ -405,10 +405,8 @@ def test_the_key_goes_along_and_nowhere_else(served: Home, model: ModelServer) -
     keyed = 'api_key_env = "LAB_KEY"\n[providers.lab.headers]\nx-team = "team-secret"\n[network]'
     served.configure(served.config.read_text().replace("[network]", keyed))
     model.pages["/v1/models"] = Script(401, {}, (b'{"error": "sk-secret is wrong"}',), "length")
-    first_run, second_run = (
-        dry(served, "lab/m", LAB_KEY="sk-secret"),
-        dry(served, "hosted_vllm/other"),
-    )
+    first_run = dry(served, "lab/m", LAB_KEY="sk-secret")
+    second_run = dry(served, "hosted_vllm/other")
     first, *_, last = model.requests
     assert first.headers["authorization"] == "Bearer sk-secret"
     assert first.headers["x-team"] == "team-secret"

@@ -201,7 +201,8 @@ def test_system_and_parameters_are_those_of_the_config_then_of_the_session(
          {"temperature": 0, "seed": 7, "stop": "END"}),  # what no other provider knows is sent and forgotten
     ):  # fmt: skip
         assert home.run(*more, "hi").code == 0
-        sent, agent = model.sent[-1], home.doc()["agent"]
+        sent = model.sent[-1]
+        agent = home.doc()["agent"]
         assert sent["messages"][0] == {"role": "system", "content": system}
         assert {
             key: sent[key] for key in set(sent) - {"model", "messages", "stream", "stream_options"}
@@ -395,7 +396,9 @@ def test_a_question_without_an_answer_is_joined_with_the_next(
 def test_a_fork_leaves_the_original_and_its_name_as_they_are(lab: Home) -> None:
     for question in ("one", "two"):
         lab.run("-s", "@w", question, "--title", "Mine")
-    path, before, original = lab.files()[0], lab.files()[0].read_bytes(), lab.doc()["id"]
+    path = lab.files()[0]
+    before = lab.files()[0].read_bytes()
+    original = lab.doc()["id"]
     assert lab.run("-s", "@w@-1", "other").stdout == "You said: other\n"
     fork = next(doc for doc in lab.docs() if doc["id"] != original)
     assert texts(fork) == [
@@ -412,7 +415,8 @@ def test_a_fork_leaves_the_original_and_its_name_as_they_are(lab: Home) -> None:
 
 
 def test_continue_is_the_session_last_used_in_this_project(lab: Home) -> None:
-    inside, outside = lab.cwd / "src", lab.folder / "elsewhere"
+    inside = lab.cwd / "src"
+    outside = lab.folder / "elsewhere"
     for folder in (lab.cwd / ".git", inside, outside):
         folder.mkdir()
     assert lab.run("-c", "hi").code == 2
@@ -426,7 +430,8 @@ def test_continue_is_the_session_last_used_in_this_project(lab: Home) -> None:
 
 def test_continue_goes_by_where_and_when_the_turns_were_asked(lab: Home) -> None:
     """Neither where a session began, nor what was done to its file since, decides."""
-    one, two = lab.folder / "one", lab.folder / "two"
+    one = lab.folder / "one"
+    two = lab.folder / "two"
     for folder in (one, two):
         (folder / ".git").mkdir(parents=True)
     for words, cwd in (("roamer", one), ("stays in one", one), ("stays in two", two)):

@@ -275,20 +275,16 @@ def test_a_part_as_openai_has_it(home: Home, part: Any, shape: Any) -> None:
     ],
 )  # fmt: skip
 def test_a_part_that_becomes_text_goes_as_text_does(home: Home, part: Any, words: str) -> None:
-    alone, beside = (
-        {"role": "user", "content": [TEXT, part]},
-        {"role": "user", "content": [part, PNG]},
-    )
+    alone = {"role": "user", "content": [TEXT, part]}
+    beside = {"role": "user", "content": [part, PNG]}
     messages = dry_run(home, "lab/m", alone, SAID, beside, SAID).messages
     assert messages[0]["content"] == f"look\n\n{words}"
     assert messages[2]["content"] == [text(words), PNG_URL]
 
 
 def test_mistral_has_a_shape_of_its_own_for_documents_and_audio(home: Home) -> None:
-    pdf, sound = (
-        {"type": "document_url", "document_url": PDF_URL},
-        {"type": "input_audio", "input_audio": WAV_DATA},
-    )
+    pdf = {"type": "document_url", "document_url": PDF_URL}
+    sound = {"type": "input_audio", "input_audio": WAV_DATA}
     asked = {"role": "user", "content": [PDF, PNG, WAV]}
     assert dry_run(home, "mistral/m", asked, SAID).messages[0]["content"] == [pdf, PNG_URL, sound]
 

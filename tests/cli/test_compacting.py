@@ -207,7 +207,8 @@ def test_an_image_of_the_question_stays_through_its_rounds_of_tools(
 ) -> None:
     """Those of older ones stay where there is room; this one the model must see yet."""
     configure(home, talker)
-    talker.refuses, talker.window = strict("openai"), None
+    talker.refuses = strict("openai")
+    talker.window = None
     image = {
         "type": "image_url",
         "image_url": {"url": "data:image/png;base64,YWJj"},
@@ -315,7 +316,8 @@ def reported(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The messages, with what their server has reported by its own count behind each answer."""
     found: list[dict[str, Any]] = []
     for one in messages:
-        prompt, completion = size_of(*found), size_of(one)
+        prompt = size_of(*found)
+        completion = size_of(one)
         usage = {"prompt": prompt, "completion": completion, "total": prompt + completion}
         found.append({**one, "usage": usage} if one["role"] == "assistant" else one)
     return found
@@ -325,7 +327,8 @@ def reported(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_words_that_fit_by_the_reports_of_the_server_are_all_sent(
     home: Home, talker: Talker, kind: str
 ) -> None:
-    turns, share = 22, 0.7 * BUDGET
+    turns = 22
+    share = 0.7 * BUDGET
     configure(home, talker)
     texts = [corpus.sample(kind, seed) for seed in range(2 * turns)]
     kept_of = [int(len(text) * share / turns / size_of(question(text))) for text in texts]
@@ -486,7 +489,8 @@ def test_another_window_is_another_choice(long_home: Home, talker: Talker) -> No
     talker.window = 65536
     assert context_of(long_home, "-m", "lab/big", "two")["strategy"] == "full"
     assert SUMMARY not in text_in(requests_to(talker)[-1])
-    talker.window, calls = WINDOW, len(for_summaries(talker))
+    talker.window = WINDOW
+    calls = len(for_summaries(talker))
     assert context_of(long_home, "-m", "lab/m", "three")["strategy"] == "summary"
     assert len(for_summaries(talker)) == calls
     assert SUMMARY in text_in(requests_to(talker)[-1])
@@ -560,7 +564,8 @@ def test_facts_in_the_words_of_the_user_are_sent_ever_after(
     facts = [f"fact {prose(dice, 6)}, number {number}." for number in range(turns)]
     for at, fact in enumerate(facts):
         assert home.run(*(["-s", "0"] if at else ["-n"]), fact).code == 0
-    doc, requests = home.doc(), requests_to(talker)
+    doc = home.doc()
+    requests = requests_to(talker)
     assert questions(doc) == facts
     assert len(requests) == turns
     for at, body in enumerate(requests):
@@ -742,7 +747,8 @@ def test_a_refusal_that_names_the_window_is_answered_by_one_compaction(
     assert first > WINDOW
     assert second <= BUDGET
     assert event_types(run)[:3] == ["message_recorded", "snapshot_created", "compressed"]
-    compressed, context = events(run)[2], events(run)[-1]["context"]
+    compressed = events(run)[2]
+    context = events(run)[-1]["context"]
     assert compressed["reason"] == "refused"
     assert context["window"] == WINDOW
     assert context["budget"] == BUDGET

@@ -283,7 +283,8 @@ def test_text_is_cut_when_the_server_names_its_window(
 def test_text_of_which_the_server_counts_more_tokens_is_cut_to_fill_its_window(
     lab: Home, model: ModelServer, factor: float
 ) -> None:
-    model.window, model.factor = 4000, factor
+    model.window = 4000
+    model.factor = factor
     run = lab.run("--truncate", "tail", "sum up", stdin=LINES[: len(LINES) // 2])
     assert run.code == 0
     assert len(re.findall("characters cut from its tail", run.stderr)) == 1
@@ -293,13 +294,10 @@ def test_text_of_which_the_server_counts_more_tokens_is_cut_to_fill_its_window(
 
 def test_cut_texts_of_several_turns_fill_their_room(small: Home, model: ModelServer) -> None:
     windowed(small, model, 8192)
-    room, logs = (
-        6144,
-        [
-            "".join(f"{name} {number} of many\n" for number in range(4000))
-            for name in ("old", "new")
-        ],
-    )
+    room = 6144
+    logs = [
+        "".join(f"{name} {number} of many\n" for number in range(4000)) for name in ("old", "new")
+    ]
     for ref, text in zip(([], ["-s", "0"]), logs, strict=True):
         model.say("many lines")
         run = small.run(*ref, "--truncate", "tail", "-o", "json", "sum up", stdin=text)
@@ -317,7 +315,8 @@ def test_a_dry_run_tells_the_facts_in_ten_lines_and_sends_and_saves_nothing(
     small: Home, model: ModelServer
 ) -> None:
     small.run("first")
-    before, asked = small.files()[0].read_bytes(), len(model.requests)
+    before = small.files()[0].read_bytes()
+    asked = len(model.requests)
     run = small.run("-s", "0", "--dry-run", "more")
     assert run.code == 0
     assert run.stderr == ""

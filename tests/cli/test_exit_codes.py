@@ -138,7 +138,8 @@ def test_a_turn_that_fails_says_so_as_text_and_as_events(
     assert way.said in run.stderr
     ident = lab.doc()["id"] if way.kept else None
     if way.kept:
-        question, reply = lab.doc()["messages"][0], lab.doc()["messages"][-1]
+        question = lab.doc()["messages"][0]
+        reply = lab.doc()["messages"][-1]
         assert question["content"] == "hi"
         if way.text:
             assert reply["content"][:4] == way.text[:4]

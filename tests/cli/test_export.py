@@ -134,7 +134,8 @@ def test_a_session_of_nanobots_that_grew_here_has_another_first_line_and_one_mor
     text = ERAS["0.3.5, with both counts"]
     imported_docs(home, write(home.folder, text, "cli_direct.jsonl"))
     assert home.run("-m", "echo", "-s", "0", "more").code == 0
-    before, after = text.splitlines(), out(home, "nanobot").splitlines()
+    before = text.splitlines()
+    after = out(home, "nanobot").splitlines()
     assert after[1:-2] == before[1:]
     assert [json.loads(line)["content"] for line in after[-2:]] == ["more", "You said: more"]
     header = json.loads(after[0])
@@ -236,7 +237,8 @@ def test_all_of_a_session_comes_back_from_markdown(home: Home, change: str) -> N
     assert states(home.run("--import-session", "-", stdin=text)) == ["known"]
     other = home.elsewhere()
     assert states(other.run("--import-session", "-", stdin=text)) == ["imported"]
-    new, old = other.doc(), json.loads(home.run("--show-session", "0", "-o", "json").stdout)
+    new = other.doc()
+    old = json.loads(home.run("--show-session", "0", "-o", "json").stdout)
     assert [{**message, "source": 0} for message in new["messages"]] == [
         {**m, "source": 0} for m in old["messages"]
     ]

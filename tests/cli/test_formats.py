@@ -152,7 +152,8 @@ def test_a_sample_comes_in_with_all_that_it_has(home: Home, sample: str) -> None
     run = home.run("--import-session", str(path), "-o", "json")
     assert run.code == 0
     assert import_notes(run, path) == []
-    items, docs = json.loads(run.stdout), {doc["id"]: doc for doc in home.docs()}
+    items = json.loads(run.stdout)
+    docs = {doc["id"]: doc for doc in home.docs()}
     for item, (lines_of_it, facts) in zip(items, expected, strict=True):
         doc = docs[item["session"]]
         assert item["format"] == format_name
@@ -233,7 +234,8 @@ def test_a_folder_of_all_samples_is_imported_at_once(home: Home) -> None:
 
 # ---- files of each format, written here
 
-FIRST, SPAWNED = line(1, "hello"), {"isSidechain": True}
+FIRST = line(1, "hello")
+SPAWNED = {"isSidechain": True}
 RECORDS = read_sample("codelet/.fspec/messages/messages.jsonl")
 HI: dict[str, Any] = {"role": "user", "content": "hi"}
 
@@ -500,10 +502,8 @@ def test_a_file_comes_in_and_what_cannot_be_read_is_named(home: Home, row: str) 
     if content is not None:
         write(path.parent, content, name)
     run = home.run("--import-session", str(path), "-o", "jsonl")
-    items, docs = (
-        [json.loads(item) for item in run.stdout.splitlines()],
-        {doc["id"]: doc for doc in home.docs()},
-    )
+    items = [json.loads(item) for item in run.stdout.splitlines()]
+    docs = {doc["id"]: doc for doc in home.docs()}
     taken = [docs[item["session"]] for item in items if "session" in item]
     assert [transcript_of(doc) for doc in taken] == expected
     assert [

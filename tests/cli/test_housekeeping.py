@@ -188,7 +188,8 @@ def two_disks(home: Home, request: pytest.FixtureRequest) -> Iterator[Home]:
 
 def test_a_session_is_archived_on_another_disk_and_comes_back(two_disks: Home) -> None:
     path = aged(two_disks, "aaaa", 40)
-    before, moment = path.read_bytes(), path.stat().st_mtime_ns
+    before = path.read_bytes()
+    moment = path.stat().st_mtime_ns
     run = two_disks.run("--archive-session", "aaaa")
     assert run.stderr == ""
     assert run.code == 0

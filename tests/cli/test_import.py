@@ -66,7 +66,8 @@ def test_a_session_keeps_its_id_its_times_and_its_messages(home: Home) -> None:
 def test_twice_adds_nothing_and_touches_nothing_wherever_the_file_lies_now(home: Home) -> None:
     path = write(home.folder / "in", session())
     import_file(home, path)
-    before, moment = state_files(home), home.files()[0].stat().st_mtime_ns
+    before = state_files(home)
+    moment = home.files()[0].stat().st_mtime_ns
     run = import_file(home, shutil.move(path, home.folder / "moved.json"))
     assert run.stdout == "known 7x2m: nothing new, From elsewhere (gptsh)\n"
     assert run.code == 0
@@ -126,10 +127,8 @@ def claude(folder: Path, *records: dict[str, Any]) -> str:
     return write(folder, records, "abcd.jsonl")
 
 
-ASKED, BEGUN = (
-    line(1, "look"),
-    reply(2, "I look.", message={"usage": {"input_tokens": 5, "output_tokens": 1}}),
-)
+ASKED = line(1, "look")
+BEGUN = reply(2, "I look.", message={"usage": {"input_tokens": 5, "output_tokens": 1}})
 
 
 def test_an_answer_that_had_not_ended_when_it_was_imported_is_completed(home: Home) -> None:
@@ -246,7 +245,8 @@ def test_a_session_moves_to_another_machine_and_a_later_copy_brings_its_labels(
     asked(home, "-s", "0", "--title", "My Title", "--tag", "foo", "--snapshot", "here", "two")
     whole = home.run(*how.split()).stdout
     assert states(other.run("--import-session", "-", stdin=whole)) == ["grown"]
-    new, old = other.doc(), home.doc()
+    new = other.doc()
+    old = home.doc()
     assert new["id"] == old["id"]
     assert new["title"] == "My Title"
     assert new["meta"]["tags"] == ["foo"]

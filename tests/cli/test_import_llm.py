@@ -12,7 +12,8 @@ from tests.support.llm_logs import ASKED, HELLO, OLD, STORE
 from tests.support.paths import HISTORIES
 
 SAMPLES = HISTORIES / "llm"
-LOGS, CONTINUED = SAMPLES / "logs.db", SAMPLES / "logs_continued_0.36.db"
+LOGS = SAMPLES / "logs.db"
+CONTINUED = SAMPLES / "logs_continued_0.36.db"
 ADVICE = "of llm before 0.32: pass its text on with llm logs --cid ID | gptsh"
 
 
@@ -63,10 +64,8 @@ def test_the_original_is_never_touched_and_what_its_writer_has_not_merged_is_rea
         writer.executescript(f"PRAGMA wal_autocheckpoint=0; {ASKED}")
         files = [p for p in folder.iterdir() if not p.name.endswith("-shm")]
         assert len(files) == 2  # what was written last is in a log beside the database
-        kept, moment = (
-            {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in files},
-            folder.stat().st_mtime_ns,
-        )
+        kept = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in files}
+        moment = folder.stat().st_mtime_ns
         folder.chmod(0o500)
         run = home.run("--import-session", str(path), env={"TMPDIR": str(temporary)})
         folder.chmod(0o700)

@@ -14,7 +14,8 @@ from tests.support.server import ModelServer
 from tests.support.sessions import archived, change, lock_held, put, session_ids
 from tests.support.terminal import Terminal
 
-DELETE, ARCHIVE = "--delete-session", "--archive-session"
+DELETE = "--delete-session"
+ARCHIVE = "--archive-session"
 
 
 def point(home: Home, name: str, path: Path) -> Path:
@@ -135,7 +136,8 @@ def test_what_cannot_be_deleted_is_exit_1_and_tells_what_was_before(home: Home) 
 
 
 def test_what_was_archived_is_in_no_list_and_still_found(home: Home) -> None:
-    path, _ = put(home, "aaaa", 1), put(home, "bbbb", 1)
+    path = put(home, "aaaa", 1)
+    _ = put(home, "bbbb", 1)
     point(home, "work", path)
     before = path.read_bytes()
     assert home.run(ARCHIVE, "@work") == ("archived aaaa Title of aaaa (1 turn, @work)\n", "", 0)
@@ -208,7 +210,8 @@ def test_what_is_archived_between_being_found_and_being_read_is_read_there(home:
 
 
 def test_what_was_used_since_it_was_chosen_stays(home: Home) -> None:
-    path, _ = put(home, "aaaa", 400), put(home, "bbbb", 400)
+    path = put(home, "aaaa", 400)
+    _ = put(home, "bbbb", 400)
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     with lock_held(home) as release:  # another run, which uses the one before it lets go
         threading.Timer(0.3, lambda: (change(path, "updated_at", now), release())).start()
@@ -221,7 +224,8 @@ def test_prune_shows_what_would_go_and_does_nothing(home: Home) -> None:
     point(home, "work", put(home, "aaaa", 40))
     for ident, days in (("bbbb", 50), ("cccc", 1), ("dddd", 60)):
         put(home, ident, days)
-    prune, old = "--prune-sessions", ("--older-than", "30d")
+    prune = "--prune-sessions"
+    old = ("--older-than", "30d")
     run = home.run(prune, *old)
     lines = {line.split()[1]: line for line in home.run("--list-sessions").stdout.splitlines()}
     assert run.stdout.splitlines() == [lines[ident] for ident in ("dddd", "bbbb", "aaaa")]

@@ -85,5 +85,6 @@ def test_long_talks_in_all_kinds_of_windows(home: Home, window: int, factor: flo
         is_small = TOKENS_PER_WORD * factor * (talk.asked + talk.answered) < SMALL_TURN * window
         if is_small and not talk.tools:
             assert compactions(turns) <= 10, talk
-        grown, total = grown + growing(turns), total + len(turns) - 1
+        grown = grown + growing(turns)
+        total = total + len(turns) - 1
     assert window < 32_768 or grown >= 0.95 * total

@@ -306,7 +306,8 @@ def test_a_signal_while_the_memory_is_made_costs_no_answer(
     agent: Home, model: ModelServer, signum: int, code: int
 ) -> None:
     """And whoever reads the answer has it to its end before the memory is made."""
-    path, release = put(agent, 0), threading.Event()
+    path = put(agent, 0)
+    release = threading.Event()
     model.unstreamed(memory_answer("- m"), release, model="small")
     process = agent.start("-s", "s000", "hi")
     assert process.stdout is not None
@@ -500,7 +501,8 @@ USELESS = [
 @pytest.mark.parametrize("text", USELESS, ids=range(len(USELESS)))
 def test_a_useless_reply_changes_nothing(agent: Home, model: ModelServer, text: str) -> None:
     remember(agent, "- by hand, without a line end")
-    path, before = put(agent, 0), state(agent)
+    path = put(agent, 0)
+    before = state(agent)
     model.unstreamed(text, model="small")
     run = agent.run("--consolidate")
     assert run.code == 1
@@ -546,7 +548,8 @@ def test_what_is_kept_of_a_reply(
 def test_what_changes_while_the_model_is_asked_wins(
     agent: Home, model: ModelServer, meanwhile: str
 ) -> None:
-    path, release = put(agent, 0), threading.Event()
+    path = put(agent, 0)
+    release = threading.Event()
     model.unstreamed(memory_answer("- made"), release, model="small")
     process = agent.start("--consolidate")
     wait_until(lambda: of_small(model))

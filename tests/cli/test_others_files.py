@@ -23,7 +23,8 @@ def test_a_name_that_is_a_link_of_another_user_has_no_file_overwritten(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(home, "aaaa", 1)
-    mine, link = home.folder / "mine", home.state / "names" / "doc"
+    mine = home.folder / "mine"
+    link = home.state / "names" / "doc"
     mine.write_text("precious")
     link.parent.mkdir()
     link.symlink_to(mine)
@@ -39,7 +40,8 @@ def test_a_name_that_is_a_link_of_another_user_has_no_file_overwritten(
 def test_a_folder_that_is_a_link_of_another_user_is_neither_changed_nor_written_to(
     home: Home, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    target, link = home.folder / "public", home.state / name
+    target = home.folder / "public"
+    link = home.state / name
     target.mkdir(mode=0o755)
     if name == "archive":
         put(home, "aaaa", 1)
@@ -57,7 +59,8 @@ def test_a_lock_that_is_a_link_of_another_user_is_not_opened(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.run("-m", "echo", "hi")
-    mine, link = home.folder / "mine", home.state / ".claims"
+    mine = home.folder / "mine"
+    link = home.state / ".claims"
     mine.touch(mode=0o644)
     link.unlink()
     link.symlink_to(mine)
@@ -70,7 +73,8 @@ def test_a_memory_that_is_a_link_of_another_user_is_not_sent(
     home: Home, model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.configure(lab_config(model).replace('"lab/m"\n', '"lab/m"\nmemory = true\n'))
-    secret, link = home.folder / "secret", home.state / "memory" / "default" / "MEMORY.md"
+    secret = home.folder / "secret"
+    link = home.state / "memory" / "default" / "MEMORY.md"
     secret.write_text("my diary")
     link.parent.mkdir(parents=True)
     link.symlink_to(secret)

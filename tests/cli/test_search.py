@@ -14,7 +14,8 @@ from tests.support.sessions import compact, in_lines, put_file
 from tests.support.terminal import Terminal
 
 STAMP = "2026-11-03T10:00:00.000Z"
-RED, SGR = "\x1b[1;31m{}\x1b[0m", r"\x1b\[[0-9;]*m"
+RED = "\x1b[1;31m{}\x1b[0m"
+SGR = r"\x1b\[[0-9;]*m"
 
 
 def session(*messages: dict[str, Any], **keys: Any) -> dict[str, Any]:

@@ -39,7 +39,8 @@ def test_a_session_is_a_compact_file_for_its_owner_alone(home: Home) -> None:
     home.run("-m", "echo", "-s", "@work", "two")
     (path,) = home.files()
     home.run("-s", "0", "--tag", "t")
-    raw, doc = path.read_bytes(), home.doc()
+    raw = path.read_bytes()
+    doc = home.doc()
     assert re.fullmatch(r"\d{8}-\d{6}-[0-9a-z]{4}\.json", path.name)
     assert path.name[16:20] == doc["id"]
     assert doc["id"].isdigit() is False
@@ -184,7 +185,8 @@ def test_other_keys_of_two_copies_join_by_their_rules(store: Store) -> None:
     doc = new_doc("first title")
     doc["their_key"] = 1
     sessions.save_session(doc, tagged("a"))
-    one, two = sessions.load_session("0"), sessions.load_session("0")
+    one = sessions.load_session("0")
+    two = sessions.load_session("0")
     document.add_call(one, "summary", "lab/s", {"total": 5}, 0.5)
     document.add_call(two, "memory", "lab/s", None, 0.25)
     one["agent"] = {**one["agent"], "model": "lab/other"}
@@ -458,7 +460,8 @@ def test_a_newer_version_is_read_and_never_written(home: Home, one: Path) -> Non
 
 def test_a_file_of_any_layout_is_listed_and_read(home: Home) -> None:
     home.run("-m", "echo", "--title", "Any Order", "--tag", "t", "question")
-    path, doc = home.files()[0], home.doc()
+    path = home.files()[0]
+    doc = home.doc()
     for keys, indent in ((sorted(doc), 2), ([*reversed(doc)], None)):
         path.write_text(json.dumps({key: doc[key] for key in keys}, indent=indent) + " \n" * 3000)
         assert "Any Order (default|echo)" in home.run(*LIST, "--tag", "t").stdout
@@ -487,7 +490,8 @@ def test_an_older_document_is_read_as_it_is_and_written_by_a_save_alone(
     home.sessions.mkdir(parents=True)
     path = home.sessions / "20251027-091530-04a1.json"
     path.write_text(json.dumps(OLD[version], indent=2))
-    before, changed = path.read_bytes(), path.stat().st_mtime_ns
+    before = path.read_bytes()
+    changed = path.stat().st_mtime_ns
     for args in READING:
         assert home.run(*args).code == 0, args
     assert path.read_bytes() == before

@@ -124,7 +124,8 @@ def test_a_name_taken_again_by_hand_moves_and_is_shown(one: Home) -> None:
 def test_one_by_hand_is_deleted_from_the_command_line_and_no_message_goes(one: Home) -> None:
     one.run("-s", "0", "--snapshot", "here")
     one.run("-s", "0", "--snapshot", "there", "two")
-    ident, messages = one.doc()["id"], one.doc()["messages"]
+    ident = one.doc()["id"]
+    messages = one.doc()["messages"]
     shown = one.run("--show-session", "0").stdout
     assert shown.index("snapshot: there") < shown.index("snapshot: here")  # newest first
     assert one.run("--delete-snapshot", "0@here") == (

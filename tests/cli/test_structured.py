@@ -83,7 +83,8 @@ def test_events_tell_what_happened_in_order(hosted: Home, model: ModelServer) ->
 def test_a_question_that_a_held_lock_kept_from_disk_is_told_with_its_answer(
     lab: Home, model: ModelServer
 ) -> None:
-    hold, lock = Hold(), locked(lab.state)
+    hold = Hold()
+    lock = locked(lab.state)
     lab.state.mkdir(parents=True)
 
     def let_go() -> None:

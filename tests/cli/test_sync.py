@@ -105,7 +105,8 @@ def test_two_machines_that_continued_a_session_keep_all_turns_of_both(
     turns: int, here: list[str], there: list[str]
 ) -> None:
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
-        first, second = Home(Path(one)), Home(Path(two))
+        first = Home(Path(one))
+        second = Home(Path(two))
         first.run("-m", "echo", "start")
         for number in range(1, turns):
             first.run("-s", "0", f"turn {number}")

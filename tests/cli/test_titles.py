@@ -210,7 +210,8 @@ def test_a_title_that_would_not_be_saved_is_an_error(hosted: Home, model: ModelS
 
 
 def test_a_hosted_provider_is_asked_beside_an_answer(hosted: Home, model: ModelServer) -> None:
-    more, end = threading.Event(), threading.Event()
+    more = threading.Event()
+    end = threading.Event()
     first, *rest = answer("first ", "second")[1:]
     model.script(more, first, end, *rest, model=HOSTED)
     model.unstreamed(TITLE, model=SMALL)
@@ -229,7 +230,9 @@ def test_a_hosted_provider_is_asked_beside_an_answer(hosted: Home, model: ModelS
 def test_a_late_title_of_a_hosted_provider_is_left_to_the_background(
     hosted: Home, model: ModelServer
 ) -> None:
-    never, end, hold = threading.Event(), threading.Event(), threading.Event()
+    never = threading.Event()
+    end = threading.Event()
+    hold = threading.Event()
     first, *rest = answer("first ", "second")[1:]
     model.script(first, end, *rest, model=HOSTED)
     model.script(never, model=SMALL)
@@ -302,7 +305,8 @@ def test_a_late_title_is_asked_again_only_in_the_background(
 def test_of_runs_that_begin_a_session_together_one_asks_for_a_title(
     hosted: Home, model: ModelServer
 ) -> None:
-    hold, end = threading.Event(), threading.Event()
+    hold = threading.Event()
+    end = threading.Event()
     for number in range(4):
         first, *rest = answer(f"answer {number}", " and more")[1:]
         model.script(hold, first, end, *rest, model=HOSTED)
@@ -444,7 +448,8 @@ def test_an_old_session_that_continues_gets_its_title(home: Home, model: ModelSe
 
 def test_the_background_goes_on_when_a_session_is_deleted(home: Home, model: ModelServer) -> None:
     home.configure(lab_config(model, ""))
-    hold, both = threading.Event(), threading.Event()
+    hold = threading.Event()
+    both = threading.Event()
     model.script(both, *answer("an answer"), model="m")
     model.script(both, *answer("an answer"), model="m")
     runs = [home.start(question) for question in ("one", "two")]
@@ -466,7 +471,8 @@ def test_the_background_leaves_a_title_for_which_it_has_no_key(
 ) -> None:
     two = f'[providers.two]\nbase_url = "{model.base_url}"\napi_key_env = "TWO_KEY"\n'
     home.configure(lab_config(model, two))
-    env, hold = {"TWO_KEY": "x"}, threading.Event()
+    env = {"TWO_KEY": "x"}
+    hold = threading.Event()
     model.script(hold, *answer("an answer"), model="other")
     process = home.start("-m", "two/other", "second", env=env)
     wait_until(lambda: len(model.requests) == 1)
@@ -524,7 +530,8 @@ def test_the_status_line_shows_a_title_that_comes_while_the_user_reads(
 @pytest.mark.slow
 def test_the_background_gives_way_to_a_question(home: Home, model: ModelServer) -> None:
     home.configure(lab_config(model, ""))
-    never, more = threading.Event(), threading.Event()
+    never = threading.Event()
+    more = threading.Event()
     model.say("an answer", model="m")
     model.script(never, model="m")
     assert home.run("one").code == 0

@@ -185,7 +185,8 @@ OF_LEGACY = row(answers=2, prompt=30, completion=12, total=42, cost=0.5)
 
 def test_a_session_of_the_first_gptsh_counts_as_a_whole_once_and_ever_after(priced: Home) -> None:
     path = put(priced, name="20251027-091530-7x2m", **LEGACY)
-    day, model = {"day": "2025-10-27", **OF_LEGACY}, {"model": "openai/old", **OF_LEGACY}
+    day = {"day": "2025-10-27", **OF_LEGACY}
+    model = {"model": "openai/old", **OF_LEGACY}
     assert report(priced) == {"days": [day], "models": [model], "total": OF_LEGACY}
     priced.run("-m", "echo", "-s", "0@2", "more")  # a fork
     (priced.state / "archive").mkdir()

@@ -40,7 +40,9 @@ from tests.support.stages import (
 )
 
 CODES = {"SIGINT": 130, "SIGINT twice": 130, "SIGTERM": 143, "SIGHUP": 129, "deadline": 124}
-JSON, JSONL, MARKDOWN = ("-o", "json"), ("-o", "jsonl"), ("-o", "markdown")
+JSON = ("-o", "json")
+JSONL = ("-o", "jsonl")
+MARKDOWN = ("-o", "markdown")
 SLOW = pytest.mark.slow
 CASES: list[Any] = [  # signal, place, form
     *[("SIGINT", place, ()) for place in EXPECTED],

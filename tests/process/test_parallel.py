@@ -116,7 +116,10 @@ def test_40_killed_saves_lose_no_acknowledged_turn(home: Home) -> None:
     home.run(
         "-m", "echo", "-s", "@k", stdin="lorem ipsum " * 170_000
     )  # a file so large that saving is half of the run
-    seed, acknowledged, killed, usual = random.Random(4711), [], 0, 1.0
+    seed = random.Random(4711)
+    acknowledged = []
+    killed = 0
+    usual = 1.0
     for number in range(300):
         started = time.monotonic()
         process = home.start(

@@ -119,7 +119,8 @@ def messages_of(
     sealed = [reasoning(str(number), thought)] if turn.thinks else []
     for at, results in enumerate(turn.rounds):
         ids = [f"call_{number}_{at}_{place}" for place in range(len(results))]
-        made, gave = [], []
+        made = []
+        gave = []
         for call_id, (name, text) in zip(ids, results, strict=True):
             function = {"name": name, "arguments": '{"path": "src/a.py"}'}
             made.append({"id": call_id, "type": "function", "function": function})

@@ -83,7 +83,10 @@ sys.addaudithook(WATCH)  # it stays for good
 
 def survives(home: Home, path: str) -> None:
     """The run ends well or with a word; what it took in can be loaded, exported and asked in, and is known again."""
-    WATCH.opened, WATCH.wrote, WATCH.ran, WATCH.is_on = [], [], [], True
+    WATCH.opened = []
+    WATCH.wrote = []
+    WATCH.ran = []
+    WATCH.is_on = True
     env = {"TMPDIR": str(home.folder / "tmp")}
     (home.folder / "tmp").mkdir()
     try:

@@ -19,7 +19,9 @@ from tests.support.server import ModelServer, answer, chunk, event
 from tests.support.strict import strict
 from tests.support.tools import SERVER, call
 
-CHAT, CLAUDE, LLAMA = "deepseek/deepseek-v4-flash", "anthropic/claude-sonnet-4-5", "ollama/m"
+CHAT = "deepseek/deepseek-v4-flash"
+CLAUDE = "anthropic/claude-sonnet-4-5"
+LLAMA = "ollama/m"
 TOOLS = f"""[agents.default]
 tools = ["good"]
 [sessions]

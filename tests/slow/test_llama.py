@@ -55,7 +55,8 @@ def test_six_new_sessions_are_whole(tiny: Home) -> None:
 
 
 def test_a_session_of_30_turns_goes_through_a_window_that_nobody_tells(tiny: Home) -> None:
-    dice, codes = random.Random(17), []
+    dice = random.Random(17)
+    codes = []
     for turn in range(30):
         run = tiny.process(*["-s", "0"] * bool(turn), f"{turn}: {prose(dice, 40)}")
         doc = tiny.doc()

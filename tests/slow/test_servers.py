@@ -27,7 +27,8 @@ general_settings:
 @pytest.fixture
 def proxy(home: Home) -> Iterator[str]:
     """The base URL of litellm's own proxy, whose only model answers a fixed text."""
-    config, port = home.folder / "proxy.yaml", free_port()
+    config = home.folder / "proxy.yaml"
+    port = free_port()
     config.write_text(PROXY)
     command = [
         Path(sys.executable).parent / "litellm",

@@ -47,10 +47,8 @@ def test_no_page_loads_a_script_a_style_or_a_font_from_elsewhere(site: Path) -> 
 
 
 def test_each_page_is_in_the_navigation_and_the_search(site: Path) -> None:
-    start, index = (
-        (site / "index.html").read_text(),
-        (site / "search" / "search_index.json").read_text(),
-    )
+    start = (site / "index.html").read_text()
+    index = (site / "search" / "search_index.json").read_text()
     for page in (ROOT / "docs").glob("*.md"):
         assert f'href="{page.stem}.html"' in start or page.stem == "index", page.name
         assert f'"location":"{page.stem}.html' in index, page.name

@@ -28,10 +28,8 @@ BLOCKS = {
     "server_tool_use": {"id", "name", "input", "caller"},
     "web_search_tool_result": {"tool_use_id", "content"},
 }
-OF_USER, OF_ASSISTANT = (
-    ("text", "image", "document", "tool_result"),
-    tuple(set(BLOCKS) - {"image", "document"}),
-)
+OF_USER = ("text", "image", "document", "tool_result")
+OF_ASSISTANT = tuple(set(BLOCKS) - {"image", "document"})
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 HEADERS = {"x-api-key": "k", "anthropic-version": "2023-06-01"}
 MARKS = 4
@@ -44,7 +42,8 @@ class Refused(Exception):
 
     def __init__(self, what: str, status: int = 400, kind: str = "invalid_request_error") -> None:
         super().__init__(what)
-        self.status, self.kind = status, kind
+        self.status = status
+        self.kind = kind
 
 
 def _refuse_if(wrong: object, why: str) -> None:

@@ -171,15 +171,14 @@ def answer_in(api: str, *pieces: bytes) -> Answer:
 
 def read_answer(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any, bool]:
     """The message in what a server sent, after saving and loading; and whether the stream ended in an error."""
-    api, streamed = (
-        dialect.partition(",")[0],
-        dialect in ("anthropic", "chat", "responses", "gemini"),
-    )
+    api = dialect.partition(",")[0]
+    streamed = dialect in ("anthropic", "chat", "responses", "gemini")
     pieces = [
         (b"data: %s\n\n" if streamed else b"%s\n") % json.dumps(payload).encode()
         for payload in payloads
     ]
-    answer, failed = Answer(), False
+    answer = Answer()
+    failed = False
     answer.clear(reads_think_tags=True)
     try:
         read_body(api, pieces, answer, "text/event-stream" if streamed else "")

@@ -9,11 +9,9 @@ from tests.support.anthropic_server import AnthropicServer
 from tests.support.home import Home
 from tests.support.vendors import KEYS, at_vendor
 
-SONNET, OPUS, LATEST = (
-    "anthropic/claude-sonnet-4-5",
-    "anthropic/claude-opus-4-7",
-    "anthropic/claude-sonnet-5-5",
-)
+SONNET = "anthropic/claude-sonnet-4-5"
+OPUS = "anthropic/claude-opus-4-7"
+LATEST = "anthropic/claude-sonnet-5-5"
 KEY = KEYS["anthropic"]
 PNG = "iVBORw0KGgo="
 

@@ -128,7 +128,8 @@ def _streams() -> Iterator[None]:
 
 def open_streams() -> None:
     """Open text streams on the three descriptors, like those of a new process."""
-    modes, errors = ("r", "w", "w"), ("surrogateescape", "surrogateescape", "backslashreplace")
+    modes = ("r", "w", "w")
+    errors = ("surrogateescape", "surrogateescape", "backslashreplace")
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         options = {"encoding": "utf-8", "errors": errors[descriptor], "closefd": False}
         stream = open(descriptor, modes[descriptor], **options)  # noqa: SIM115 - it owns no descriptor

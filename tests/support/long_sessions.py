@@ -121,7 +121,8 @@ def save(
     **more: Any,
 ) -> dict[str, Any]:
     """Save a session with these messages; return its document."""
-    stamped, before = [], None
+    stamped = []
+    before = None
     for at, message in enumerate(messages):
         moment = f"2026-01-01T{at // 3600 % 24:02}:{at // 60 % 60:02}:{at % 60:02}.000Z"
         stamped.append({"id": f"{ident}-{at}", "parent": before, "timestamp": moment, **message})

@@ -25,7 +25,8 @@ from mcp.server.mcpserver import MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from pydantic import AnyHttpUrl
 
-LIFETIME, FAULT = 3600, "".join(sys.argv[1:])
+LIFETIME = 3600
+FAULT = "".join(sys.argv[1:])
 
 
 class Provider:
@@ -80,7 +81,8 @@ class Provider:
         return self.issue(refresh_token)
 
     def issue(self, grant: AuthorizationCode | RefreshToken) -> OAuthToken:
-        access, refresh = f"access-{secrets.token_hex(8)}", f"refresh-{secrets.token_hex(8)}"
+        access = f"access-{secrets.token_hex(8)}"
+        refresh = f"refresh-{secrets.token_hex(8)}"
         common: Any = {
             "client_id": grant.client_id,
             "scopes": grant.scopes,

@@ -240,10 +240,8 @@ class OllamaServer(ModelServer):
         return int(runner["num_ctx"])
 
     def _echo(self, body: dict[str, Any]) -> Script:
-        echo, counts = (
-            f"You said: {body['messages'][-1]['content']}",
-            {"prompt": size_of(body), "completion": 5},
-        )
+        echo = f"You said: {body['messages'][-1]['content']}"
+        counts = {"prompt": size_of(body), "completion": 5}
         if body.get("stream") is False:
             return _json({**last(**counts), "message": {"role": "assistant", "content": echo}})
         pieces = [line(echo[at : at + 8]) for at in range(0, len(echo), 8)]

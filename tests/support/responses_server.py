@@ -192,7 +192,8 @@ def _wrong_message(item: dict[str, Any]) -> str | None:
     if isinstance(item["content"], str):
         return None if item["content"] else "Invalid content: empty"
     for part in item["content"]:
-        kind, keys = part["type"], set(part) - {"type"}
+        kind = part["type"]
+        keys = set(part) - {"type"}
         if item["role"] == "assistant":
             if (kind, keys) != ("output_text", {"text", "annotations"}) and kind != "refusal":
                 return f"Invalid value: '{kind}'."

@@ -131,7 +131,8 @@ class Tmux:
 
     def code(self, seconds: float = 20) -> int:
         """Wait for the exit code, as a shell reports it. tmux 3.3 itself can miss it."""
-        end, file = time.monotonic() + seconds, Path(self._folder, "code")
+        end = time.monotonic() + seconds
+        file = Path(self._folder, "code")
         while not (file.exists() and (text := file.read_text())):
             assert time.monotonic() < end, f"still there:\n{self.screen()}"
             os.kill(

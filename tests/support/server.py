@@ -234,7 +234,8 @@ class ModelServer:
 
     def halt(self, *pieces: str, after: int | None = None, model: str = "") -> threading.Event:
         """Queue an answer that stops after so many of its pieces (None: all) until the event is set."""
-        hold, events = threading.Event(), answer(*pieces)[1:]
+        hold = threading.Event()
+        events = answer(*pieces)[1:]
         at = len(pieces) if after is None else after
         self.script(*events[:at], hold, *events[at:], model=model)
         return hold

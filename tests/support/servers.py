@@ -23,7 +23,8 @@ def running(
     command: list[Any], url: str, folder: Path, env: dict[str, str] | None = None
 ) -> Iterator[None]:
     """Run a server; the block starts when the server answers with status 200."""
-    log, end = folder / "log", time.monotonic() + 120
+    log = folder / "log"
+    end = time.monotonic() + 120
     with (
         log.open("wb") as sink,
         subprocess.Popen(command, env=env, stdout=sink, stderr=sink, cwd=folder) as process,

@@ -46,7 +46,8 @@ class Counter(ModelServer):
 
     def __init__(self, talk: Talk) -> None:
         super().__init__()
-        self._talk, self._dice = talk, random.Random(5)
+        self._talk = talk
+        self._dice = random.Random(5)
         self.report_window(talk.window, "m", "s")
 
     def count(self, body: dict[str, Any]) -> int:
@@ -55,7 +56,8 @@ class Counter(ModelServer):
         return round(prompt_tokens(body) * self._talk.factor) + images * IMAGE_TOKENS
 
     def _default(self, body: Any) -> Script:
-        size, window = self.count(body), self._talk.window
+        size = self.count(body)
+        window = self._talk.window
         if size + (body.get("max_tokens") or 0) > window:
             error = f"This model's maximum context length is {window} tokens. Your messages resulted in {size}."
             content = json.dumps(
@@ -89,7 +91,8 @@ retries = 0
 
 def turns_of(home: Home, talk: Talk, turns: int) -> Iterator[Turn]:
     """Have this talk, each turn as its own run. With ``tools`` every fifth turn gets a tool's result."""
-    server, dice = Counter(talk), random.Random(3)
+    server = Counter(talk)
+    dice = random.Random(3)
     home.configure(
         CONFIG.format(base_url=server.base_url, small='model_small = "lab/s"' if talk.small else "")
     )
@@ -103,13 +106,15 @@ def turns_of(home: Home, talk: Talk, turns: int) -> Iterator[Turn]:
                     home,
                     [question("Look"), *tool_use(number, prose(dice, 400)), reply(last_answer)],
                 )
-            start, asks = len(server.sent), f"Fact-{number}: {prose(dice, talk.asked)}"
+            start = len(server.sent)
+            asks = f"Fact-{number}: {prose(dice, talk.asked)}"
             files = ["-f", "shot.png"] if talk.image and not number else []
             run = home.run(*(["-s", "0"] if number else []), "-o", "json", *files, asks)
             report = json.loads(run.stdout or "{}")
             asked = [body for body in server.sent[start:] if body and body.get("messages")]
             to_model = [body for body in asked if body["model"] == "m"]
-            context, summaries = report.get("context") or {}, len(asked) - len(to_model)
+            context = report.get("context") or {}
+            summaries = len(asked) - len(to_model)
             yield Turn(run.code, run.stderr, context, to_model, summaries, asks, last_answer)
             last_answer = report.get("text") or ""
     finally:

@@ -16,7 +16,11 @@ import numpy
 from gguf import GGUFWriter, TokenType
 
 STAGES, WORDS = 40, 6  # words of each stage
-WIDTH, HEADS, LAYERS, HIDDEN, WINDOW = 64, 4, 2, 128, 2048
+WIDTH = 64
+HEADS = 4
+LAYERS = 2
+HIDDEN = 128
+WINDOW = 2048
 CLOSING, OTHER = (
     STAGES + 1,
     STAGES + 2,

@@ -53,7 +53,8 @@ def roles(doc: dict[str, Any]) -> list[str]:
     return [message["role"] for message in doc["messages"]]
 
 
-BAD, HTTP = SUPPORT / "bad_tool_server.py", SUPPORT / "http_tool_server.py"
+BAD = SUPPORT / "bad_tool_server.py"
+HTTP = SUPPORT / "http_tool_server.py"
 
 
 def is_running(pid: int) -> bool:

@@ -431,7 +431,8 @@ def test_a_session_is_compacted_by_hand(long_home: Home, talker: Talker) -> None
 
 
 def test_what_shows_and_what_fails_changes_nothing(home: Home) -> None:
-    first, second = talked(home, "alpha one", "alpha two", "alpha three"), talked(home, "beta")
+    first = talked(home, "alpha one", "alpha two", "alpha three")
+    second = talked(home, "beta")
     before = in_store(home)
     with Conversation(home, "-s", first) as talk:
         recap = (
@@ -509,7 +510,8 @@ def test_forks_write_nothing_before_their_question(lab: Home, model: ModelServer
     lab.run("one")
     lab.run("-s", "0", "two", "-f", "notes.txt")
     origin = lab.doc()
-    before, ident = in_store(lab), origin["id"]
+    before = in_store(lab)
+    ident = origin["id"]
     with Conversation(lab, "-s", "0") as talk:
         talk.plays(
             ("/fork 1", ("a fork after turn 1", f"/resume {ident} returns to the whole session")),

@@ -44,7 +44,8 @@ def test_without_a_terminal_every_key_is_a_comment_with_its_default(home: Home) 
     assert home.config.stat().st_mode & 0o777 == 0o600
     assert home.config.parent.stat().st_mode & 0o777 == 0o700
     assert written(home) == {}
-    defaults, text = settings.load({"HOME": "/"}, os.devnull), home.config.read_text()
+    defaults = settings.load({"HOME": "/"}, os.devnull)
+    text = home.config.read_text()
     home.configure(
         "\n".join(re.sub(r'^# (?=\[|[a-z_]+ = (?!…|"…))', "", line) for line in text.splitlines())
     )

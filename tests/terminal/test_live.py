@@ -52,17 +52,22 @@ SOURCES = st.lists(DOCUMENTS | CODE, max_size=4).map("".join)
 def test_what_left_the_screen_is_final_and_in_the_end_all_is_as_if_drawn_whole(
     source: str, sizes: list[int], columns: int, rows: int
 ) -> None:
-    whole, emulator = Emulator(columns, rows), Emulator(columns, rows)
-    once, live = canvas(whole, live=False), canvas(emulator, live=True)
+    whole = Emulator(columns, rows)
+    emulator = Emulator(columns, rows)
+    once = canvas(whole, live=False)
+    live = canvas(emulator, live=True)
     once.add(source)
     once.finish()
-    final, at, seen = whole.all_rows, 0, 0
+    final = whole.all_rows
+    at = 0
+    seen = 0
     for size in cycle(sizes):
         live.add(source[at : at + size])
         live.draw()
         gone = emulator.scrollback(seen)
         assert gone == final[seen : seen + len(gone)]
-        at, seen = at + size, seen + len(gone)
+        at = at + size
+        seen = seen + len(gone)
         if at >= len(source):
             break
     live.finish()
@@ -248,7 +253,8 @@ LENGTHS = {"shorter than the screen": " ", "taller than the screen": "  \n"}
 def test_tmux_shows_each_word_once_wherever_the_answer_begins(
     lab: Home, model: ModelServer, length: str, options: dict[str, str]
 ) -> None:
-    rows, height = (1, 5, 8), 8
+    rows = (1, 5, 8)
+    height = 8
     for _ in rows:
         pieces = answer(*(f"{word}{LENGTHS[length]}" for word in WORDS), "\n\nend")
         model.script(*(step for piece in pieces for step in (piece, 0.07)))

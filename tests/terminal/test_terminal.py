@@ -444,7 +444,8 @@ def test_words_in_the_wrong_language_do_not_freeze_the_end(code: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("piped", [False, True])
 def test_a_long_import_shows_a_bar_which_leaves_nothing(home: Home, piped: bool) -> None:
-    path, chats = home.cwd / "conversations.json", []
+    path = home.cwd / "conversations.json"
+    chats = []
     for at in range(4000):
         node = {
             "message": {

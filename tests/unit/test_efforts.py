@@ -13,8 +13,11 @@ from gptsh.llm.refusals import unsupported_efforts, unsupported_params
 
 AS_ASKED = " ".join(EFFORTS)
 FROM_LOW = "low low low medium high xhigh max"
-OPENAI, CHAT, CLAUDE = ("openai", "responses"), ("openai", "chat"), ("anthropic", "anthropic")
-GOOGLE, OLLAMA = ("gemini", "gemini"), ("ollama", "ollama")
+OPENAI = ("openai", "responses")
+CHAT = ("openai", "chat")
+CLAUDE = ("anthropic", "anthropic")
+GOOGLE = ("gemini", "gemini")
+OLLAMA = ("ollama", "ollama")
 
 # What none, minimal, low, medium, high, xhigh and max become. Names marked "new" are not in the table.
 NEAREST = [

@@ -199,7 +199,8 @@ def test_completion_imports_no_network(home: Home) -> None:
 def test_help_shows_every_option_in_its_group_and_no_two_share_a_name(home: Home) -> None:
     names = [name for row in ROWS for name in row.names]
     assert len(names) == len(set(names))
-    shown, short = home.run("--help").stdout, home.run("-h").stdout
+    shown = home.run("--help").stdout
+    short = home.run("-h").stdout
     assert [row.names for row in ROWS if not any(name in shown for name in row.names)] == []
     groups = [line for line in shown.splitlines() if re.fullmatch(r"[A-Z]\w+:", line)]
     assert groups == [

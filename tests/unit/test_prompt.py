@@ -31,10 +31,8 @@ def there(home: Home, store: Store, monkeypatch: pytest.MonkeyPatch) -> Home:
     monkeypatch.setenv("HOME", home.env["HOME"])
     monkeypatch.setenv("XDG_CONFIG_HOME", home.env["XDG_CONFIG_HOME"])
     monkeypatch.chdir(home.cwd)
-    terse, server = (
-        '[agents.terse]\nmodel = "lab/q:8b"\nparams.top_k = 3\n',
-        '[mcp.servers.{}]\ncommand = "x"\n',
-    )
+    terse = '[agents.terse]\nmodel = "lab/q:8b"\nparams.top_k = 3\n'
+    server = '[mcp.servers.{}]\ncommand = "x"\n'
     home.configure(terse + '[agents."two words"]\n' + server.format("git") + server.format("time"))
     for name in ("a b.txt", "a'c", "plain", ".hidden", "esc\x1b[31m", "line\nend", "bytes\udcff"):
         (home.cwd / name).write_text("x")

@@ -45,7 +45,7 @@ def fold(text: str) -> str:
     return normalize("NFKC", text).lower().replace("\u00df", "ss").replace("\u03c2", "\u03c3")
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(texts, min_size=1, max_size=3), needles | pieces, st.data())
 @example(["set content: and role: here"], "content:", None)
 @example(["set content: and role: here"], "role:", None)

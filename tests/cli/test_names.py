@@ -22,11 +22,15 @@ def test_lists_their_json_and_a_shown_session_have_the_names(home: Home) -> None
     home.run(*ECHO, "-s", "@work@1", "--name", "@b:2", "fork")
     fork, first = (doc["id"] for doc in home.docs())
     home.run("-s", "@work", "--name", "@also")
-    for args in (("--list-sessions",), ("--search-sessions", "needle")):
-        lines = home.run(*args).stdout.splitlines()[:: 1 if args[1:] == () else 2]
-        assert [line.split("A Talk")[1] for line in lines] == [
-            f" (default|echo) [@b:2] [fork of {first}@1]", " (default|echo) [@also] [@work]",
-        ]  # fmt: skip
+    rows = [
+        f" (default|echo) [@b:2] [fork of {first}@1]",
+        " (default|echo) [@also] [@work]",
+    ]
+    listed = home.run("--list-sessions").stdout.splitlines()
+    found = home.run("--search-sessions", "needle").stdout.splitlines()[::2]  # without the passages
+    assert [line.split("A Talk")[1] for line in listed] == rows
+    assert [line.split("A Talk")[1] for line in found] == rows
+    for args in (["--list-sessions"], ["--search-sessions", "needle"]):
         items = json.loads(home.run(*args, "-o", "json").stdout)
         assert [item["names"] for item in items] == [["@b:2"], ["@also", "@work"]]
     home.run("--archive-session", "@b:2")
@@ -45,22 +49,18 @@ def test_an_unreadable_name_hides_no_session(home: Home) -> None:
 
 
 def test_a_note_says_that_a_name_begins_a_session(home: Home) -> None:
-    assert home.run(*ECHO, "-s", "@work", "one") == ("You said: one\n", NEW, 0)
-    assert home.run(*ECHO, "-s", "@work", "two").stderr == ""
-    assert (
-        home.run(*ECHO, "-s", "@wrok", "oh").stderr
-        == "gptsh: @wrok is a new session; did you mean @work?\n"
-    )
-    assert (
-        home.run(*ECHO, "-n", "-f", "none", "bad", env={"GPTSH_SESSION": "@x"}).stderr.count("\n")
-        == 1
-    )
-    assert (
-        home.run(*ECHO, "hi", env={"GPTSH_SESSION": "@home"}).stderr
-        == "gptsh: @home is a new session\n"
-    )
-    nothing_begins = home.run(*ECHO, "-s", "@none").stderr
-    assert nothing_begins.startswith("gptsh: there is no session @none yet")
+    begun = home.run(*ECHO, "-s", "@work", "one")
+    assert begun == ("You said: one\n", NEW, 0)
+    continued = home.run(*ECHO, "-s", "@work", "two")
+    assert continued.stderr == ""
+    misspelt = home.run(*ECHO, "-s", "@wrok", "oh")
+    assert misspelt.stderr == "gptsh: @wrok is a new session; did you mean @work?\n"
+    refused = home.run(*ECHO, "-n", "-f", "none", "bad", env={"GPTSH_SESSION": "@x"})
+    assert refused.stderr.count("\n") == 1
+    in_variable = home.run(*ECHO, "hi", env={"GPTSH_SESSION": "@home"})
+    assert in_variable.stderr == "gptsh: @home is a new session\n"
+    unasked = home.run(*ECHO, "-s", "@none")
+    assert unasked.stderr.startswith("gptsh: there is no session @none yet")
 
 
 @pytest.mark.parametrize("ref", ["work", "@wrok", "wrok"])
@@ -81,10 +81,8 @@ def test_a_name_moves_with_and_without_a_question(home: Home) -> None:
     before = [path.read_bytes()[-200:] for path in home.files()]
     assert home.run("-s", "1", "--name", "@work") == ("", "", 0)
     assert owner(home, "@work") == "user: old"
-    assert (
-        home.run("-s", "0", "--name", "@work").stderr
-        == f"gptsh: @work moved here from session {old}\n"
-    )
+    moved = home.run("-s", "0", "--name", "@work")
+    assert moved.stderr == f"gptsh: @work moved here from session {old}\n"
     assert owner(home, "@work") == "user: other"
     assert [path.read_bytes()[-200:] for path in home.files()] == before
     run = home.run(*ECHO, "-n", "--name", "@work", "start again", env={"GPTSH_SESSION": "@work"})

@@ -3,6 +3,7 @@
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,10 +40,8 @@ def test_files_of_other_names_are_not_read_joined_or_removed(tmp_path: Path) -> 
     home, theirs = continued_twice(tmp_path)
     (path,) = home.files()
     others = [path.with_name(name.format(path.stem)) for name in NAMES]
-    others += [
-        path.with_name(f"{path.name}{ending}")
-        for ending in (".bak", "~", ".9f3a01c2.deleted", "~HEAD")
-    ]
+    for ending in (".bak", "~", ".9f3a01c2.deleted", "~HEAD"):
+        others.append(path.with_name(f"{path.name}{ending}"))
     for other in others:
         other.write_bytes(theirs)
     assert home.run("-s", "0", "more").stdout == "You said: more\n"
@@ -84,10 +83,8 @@ ACTIONS = st.lists(st.sampled_from(["ask", "title", "tag", "snapshot", "fork"]),
 
 def act(home: Home, place: str, actions: list[str]) -> None:
     """Use the session on a machine, whose name is in all that it adds."""
-    (path,) = [
-        path for path in home.files() if not json.loads(path.read_bytes())["meta"]["forked_from"]
-    ]
-    ref = path.name
+    docs = {path.name: json.loads(path.read_bytes()) for path in home.files()}
+    (ref,) = [name for name, doc in docs.items() if not doc["meta"]["forked_from"]]
     for number, action in enumerate(actions):
         word = f"{place}{number}"
         match action:
@@ -97,6 +94,10 @@ def act(home: Home, place: str, actions: list[str]) -> None:
                 home.run("-s", f"{ref}@1", word)
             case _:
                 home.run("-s", ref, f"--{action}", word)
+
+
+def message_ids(doc: dict[str, Any]) -> list[str]:
+    return [message["id"] for message in doc["messages"]]
 
 
 @settings(max_examples=12, deadline=None)
@@ -111,21 +112,24 @@ def test_two_machines_that_continued_a_session_keep_all_turns_of_both(
         for number in range(1, turns):
             first.run("-s", "0", f"turn {number}")
         (path,) = first.files()
+        second_path = second.sessions / path.name
         second.sessions.mkdir(parents=True)
-        (second.sessions / path.name).write_bytes(path.read_bytes())
+        second_path.write_bytes(path.read_bytes())
+
         act(first, "here", here)
         act(second, "there", there)
         own = json.loads(path.read_bytes())
-        other = json.loads((second.sessions / path.name).read_bytes())
+        other = json.loads(second_path.read_bytes())
         copy = path.with_name(f"{path.stem} (conflicted copy).json")
-        copy.write_bytes((second.sessions / path.name).read_bytes())
+        copy.write_bytes(second_path.read_bytes())
         assert first.run("--import-session", str(copy)).code == 0
+
         joined = json.loads(path.read_bytes())
-        ids = [message["id"] for message in joined["messages"]]
+        ids = message_ids(joined)
         assert len(ids) == len(set(ids))
-        assert set(ids) == {message["id"] for doc in (own, other) for message in doc["messages"]}
-        assert ids[: len(own["messages"])] == [message["id"] for message in own["messages"]]
-        assert {*own["meta"]["tags"], *other["meta"]["tags"]} == set(joined["meta"]["tags"])
+        assert set(ids) == {*message_ids(own), *message_ids(other)}
+        assert ids[: len(own["messages"])] == message_ids(own)
+        assert set(joined["meta"]["tags"]) == {*own["meta"]["tags"], *other["meta"]["tags"]}
         before = path.read_bytes()
         assert first.run("--import-session", str(copy)).stdout.startswith("known ")
         assert path.read_bytes() == before

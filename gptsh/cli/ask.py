@@ -262,7 +262,7 @@ def _recovery_hints(flags: Flags, question: Message | None, session: Session) ->
     try:
         yield
     except (GptshError, Interrupted) as err:
-        if flags.edit and question and not session.is_on_disk:
+        if flags.edit and question and not session.is_saved:
             from gptsh.terminal.programs import save
 
             place = f"your question is in {save(text_of(question))}"

@@ -1,8 +1,8 @@
 """Open the session of a turn, without turns that other runs still ask; save it and label it."""
 
-import contextlib
 import os
 from collections.abc import Callable, Sequence
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from gptsh.config.agents import Agent
@@ -24,6 +24,16 @@ if TYPE_CHECKING:
     from gptsh.core.snapshots import SessionEvent
 
 
+class SaveState(Enum):
+    """What of a turn is on disk."""
+
+    NOT_YET = auto()  # the turn has not come to its first save
+    OFF = auto()  # it has, but --no-save or --dry-run keeps it off the disk
+    SAVED = auto()
+    QUESTION_ONLY = auto()  # an earlier save reached the disk, the last one did not
+    FAILED = auto()  # no save has reached the disk
+
+
 class Session:
     """A session: its document, and where it is. A turn begins in it, and saves it as it proceeds.
 
@@ -32,8 +42,9 @@ class Session:
     ``given_ref`` is what the user called it; None for a new one.
 
     If the store cannot be written, the user gets a note and an exit code, and still the answer:
-    ``failure`` is that of the last save. ``pending_events`` are emitted once the session is on
-    disk. ``messages`` are those that the turn knows: saving adds those of other runs to ``doc``.
+    ``failure`` is that of the last save. ``save`` alone changes ``failure`` and ``save_state``.
+    ``pending_events`` are emitted once the session is on disk. ``messages`` are those that the turn
+    knows: saving adds those of other runs to ``doc``.
     """
 
     def __init__(
@@ -45,18 +56,17 @@ class Session:
         self.stored = stored
         self.location = location
         self.given_ref = given_ref
+        self.saves = False  # whether the turn is to be saved: not with --no-save or --dry-run
+        self.save_state = SaveState.NOT_YET
         self.failure: StoreError | None = None
         self.pending_events: list[SessionEvent] = []
         self.messages: list[Message] = []
         self.costs: list[float | None] = []  # of the turn's answers and summaries, in USD
         self.emit: Callable[..., object] = lambda _kind, **_fields: None
-        self.save_attempted = False
-        self._was_saved = False  # at least once: the question is on disk
-        self._noted_failure = False
+        self._has_noted_failure = False
         self._notes: set[str] = set()  # of saves
         self._options = TurnOptions()
         self._name: str | None = None  # that the next save gives it
-        self._saves = False  # not with --no-save or --dry-run
         # Whether saving replaces the file's agent with this document's.
         self._takes_agent = False
         self._max_snapshots = 0
@@ -97,7 +107,7 @@ class Session:
         return Session.open(f"{base}@{point}"), turns.asked_again(last_turn[0])
 
     def copy(self) -> "Session":
-        """The session for a turn: one that fails before its first save does not change this one."""
+        """Return a session for a turn, which may fail before its first save and change nothing."""
         return Session(self.stored, self.location, self.given_ref)
 
     @property
@@ -115,18 +125,18 @@ class Session:
 
     @property
     def is_saved(self) -> bool:
-        """Whether the last save reached the disk; before the first one, whether it may."""
-        return self._saves and self.failure is None
+        """Whether the last save has reached the disk; False before the first one."""
+        return self.save_state is SaveState.SAVED
+
+    @property
+    def save_attempted(self) -> bool:
+        """Whether the turn has come to its first save."""
+        return self.save_state is not SaveState.NOT_YET
 
     @property
     def ref(self) -> str:
         """The reference for a command line: the id; the file name if that looks like an index."""
         return folders.ref_of(self.filename) if self.filename else self.doc["id"]
-
-    @property
-    def is_on_disk(self) -> bool:
-        """Whether the last save has reached the disk; False before the first one."""
-        return self.save_attempted and self.is_saved
 
     def note_new_name(self) -> None:
         """Print a note if the turn begins a session for an ``@NAME``: the name may be misspelt."""
@@ -213,21 +223,12 @@ class Session:
             "messages": stored["messages"].copy(),
         }
 
-    def prepare(
-        self,
-        options: TurnOptions,
-        settings: Settings,
-        *,
-        takes_agent: bool = True,
-    ) -> None:
-        """Set how the session is saved, and with which labels.
-
-        ``takes_agent``: it continues with its agent of now.
-        """
+    def prepare(self, options: TurnOptions, settings: Settings) -> None:
+        """Set whether a turn with these options is saved, and with which labels."""
         self._options = options
         self._name = options.name
-        self._saves = options.saves(settings) and not options.dry_run
-        self._takes_agent = takes_agent and not options.compact
+        self.saves = options.saves(settings) and not options.dry_run
+        self._takes_agent = not options.compact
         self._max_snapshots = settings.context.snapshots
         tags = self.stored["meta"]["tags"] if self.stored else ()
         for tag in options.removed_tags:
@@ -250,37 +251,47 @@ class Session:
         Only the first failure is noted. A busy lock is not noted without ``fsync``: the question is
         saved again with the answer.
         """
-        self.save_attempted = True
         self.pending_events += events
-        if not self._saves:
+        if not self.saves:
+            self.save_state = SaveState.OFF
             return False
         with shielded():
             try:
                 self._write(fsync=fsync)
-                self.failure = None
-                self._was_saved = True
-                for kind, fields in self.pending_events:
-                    self.emit(kind, **fields)
-                self.pending_events.clear()
             except (StoreError, BadSession) as err:
+                was_saved = self.save_state in (SaveState.SAVED, SaveState.QUESTION_ONLY)
+                self.save_state = SaveState.QUESTION_ONLY if was_saved else SaveState.FAILED
                 self.failure = err if isinstance(err, StoreError) else StoreError(str(err))
-                if not self._noted_failure and (fsync or not isinstance(err, StoreBusy)):
-                    self._noted_failure = True
-                    stdio.note(str(err))
-        return self.is_saved
+                if fsync or not isinstance(err, StoreBusy):
+                    self._note_failure(self.failure)
+                return False
+            self.save_state = SaveState.SAVED
+            self.failure = None
+            for kind, fields in self.pending_events:
+                self.emit(kind, **fields)
+            self.pending_events.clear()
+        return True
+
+    def _note_failure(self, failure: StoreError) -> None:
+        """Print the first failure of a save that the user should know."""
+        if not self._has_noted_failure:
+            self._has_noted_failure = True
+            stdio.note(str(failure))
 
     def save_change(self, change: Callable[[Document], None]) -> bool:
-        """Change the document and save it; return whether that is on disk.
+        """Change a saved document and save it again; return whether the change is on disk.
 
-        A failure is no failure of the turn, and not noted.
+        A failure here is not a failure of the turn, so it is not noted.
         """
         if not self.is_saved:
             return False
         change(self.doc)
-        with shielded(), contextlib.suppress(StoreError, BadSession):
-            self._write(fsync=True)
-            return True
-        return False
+        with shielded():
+            try:
+                self._write(fsync=True)
+            except (StoreError, BadSession):
+                return False
+        return True
 
     def _write(self, *, fsync: bool) -> None:
         """Save the document with its labels. Raises StoreError, BadSession."""
@@ -327,7 +338,8 @@ class Session:
         Raises UnknownSession if it is not stored, UsageError, StoreError.
         """
         filename = folders.filename_of(self.location or "")
-        self.prepare(options, settings, takes_agent=False)
+        self.prepare(options, settings)
+        self._takes_agent = False  # labels are no turn of another agent
         events = [] if options.snapshot is None else self._take_snapshot(options.snapshot)
         self._write(fsync=True)
         session = self.doc["id"]
@@ -343,34 +355,39 @@ class Session:
 
     # ---- after a failure
 
-    def resume_hint(self, message: Message | None) -> str:
-        """Return how the user can continue after a failure; "" if nothing was saved.
+    def resume_hint(self, answer: Message | None) -> str:
+        """Return how the user can continue after a failure; "" if there is nothing to say.
 
-        ``message`` is the last answer.
+        ``answer`` is the last one of the turn, complete or partial.
         """
-        is_partial = message is not None and answer_error(message) is not None
-        if message is None or is_empty(message):
-            kept = "question"
-            goes_on = "asks it again"
-        elif message.get("tool_calls"):
-            kept = "partial answer"
-            goes_on = "continues it"
-        else:
-            kept = "partial answer" if is_partial else "answer"
-            goes_on = ""
-        if self._options.interactive:
-            if goes_on:
-                return f"the {kept} is kept: /retry {goes_on}"
-            return f"the {kept} is kept" if is_partial else ""
-        if not (self.is_saved and self.filename):
-            if self.failure is None:
-                return ""
-            if self._was_saved:
+        kept, continuation = _what_is_kept(answer)
+        if self._options.interactive:  # the conversation keeps it, whether or not it is on disk
+            if continuation:
+                return f"the {kept} is kept: /retry {continuation}"
+            return "" if kept == "answer" else f"the {kept} is kept"
+        match self.save_state:
+            case SaveState.SAVED if continuation:
+                return f"the {kept} is saved: 'gptsh -s {self.ref}' {continuation}"
+            case SaveState.SAVED:
+                return f"the {kept} is saved: continue with 'gptsh -s {self.ref} PROMPT'"
+            case SaveState.QUESTION_ONLY:
                 return f"only the question is saved: 'gptsh -s {self.ref}' asks it again"
-            return "nothing of this turn is saved: ask again"
-        if goes_on:
-            return f"the {kept} is saved: 'gptsh -s {self.ref}' {goes_on}"
-        return f"the {kept} is saved: continue with 'gptsh -s {self.ref} PROMPT'"
+            case SaveState.FAILED:
+                return "nothing of this turn is saved: ask again"
+            case SaveState.NOT_YET | SaveState.OFF:
+                return ""
+
+
+def _what_is_kept(answer: Message | None) -> tuple[str, str]:
+    """Return what a session keeps of a turn that failed, and what asking again does with it.
+
+    The second is "" if the session continues with a new prompt.
+    """
+    if answer is None or is_empty(answer):
+        return "question", "asks it again"
+    if answer.get("tool_calls"):
+        return "partial answer", "continues it"
+    return ("partial answer" if answer_error(answer) else "answer"), ""
 
 
 def _without_running_turns(ref: str) -> Document:

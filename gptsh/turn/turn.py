@@ -183,7 +183,7 @@ class Turn:
         # Other runs do not send a question that is claimed, as long as it has no answer.
         claim = locks.claim_of_turn(self._question_id)
         try:
-            with locks.claim(claim) if session.is_saved else nullcontext():
+            with locks.claim(claim) if session.saves else nullcontext():
                 asked = {"id": self._question_id, "role": "user"}
                 session.save(("message_recorded", asked), fsync=False)
                 if prompt.is_new:  # its summary was only estimated: make it and save it

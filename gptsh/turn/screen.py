@@ -234,24 +234,21 @@ class Screen:
 
             stdio.write_stderr("\n" + "".join(f"{line}\n" for line in source_lines(sources)))
 
-    def write_safely(
-        self,
-        write: Callable[[], None],
-        failure: BaseException | None,
-    ) -> BaseException | None:
-        """Write something; return the first failure.
+    def write_safely(self, write: Callable[[], None]) -> Interrupted | OSError | None:
+        """Write something; return the signal or error that has ended that, if one has.
 
-        After a signal a slow reader is no longer waited for.
+        After a signal the rest is still written, but a slow reader is no longer waited for.
         """
         try:
             with waiting():
                 write()
-        except Interrupted as err:
+        except Interrupted as interrupted:
             self.limit_waiting()
-            return self.write_safely(self.finish, failure or err)
+            self.write_safely(self.finish)
+            return interrupted
         except OSError as err:
-            return failure or err
-        return failure
+            return err
+        return None
 
     def finish(self) -> None:
         """Write the rest of the answer. Raises OSError if its reader does not accept it."""

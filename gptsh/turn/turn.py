@@ -1,7 +1,7 @@
 """Ask one question: send requests, run tools, fall back, save and show the answer."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
@@ -62,9 +62,10 @@ _LOADING = ("loading", "downloading")  # the states of llama.cpp's router that t
 class Turn:
     """One question and its answer.
 
-    Every failure and signal is an exception, which ``_ask_and_save`` catches once. A signal may be
-    raised anywhere except around a save and after the answer. ``session`` and ``prompt``, the
-    newest one that was sent, are valid after a failure, too.
+    Every failure and signal is an exception. ``_ask_and_save`` catches the one that ends the
+    asking, and ``_finish`` those that end the showing; the first of them ends the turn. A signal
+    may be raised anywhere except around a save and after the answer. ``session`` and ``prompt``,
+    the newest one that was sent, are valid after a failure, too.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Turn:
         self._not_offered: list[str] = []  # names of tools that were called, and do not exist
         self._notes: list[str] = []  # printed after the answer
         self._timed_out = False  # after the whole answer: only its usage is missing
+        self._failure: GptshError | Interrupted | OSError | None = None  # the first one
         self._screen = Screen(setup.output)
         self._title = Title(engine, session, options)
         self._planner: Planner
@@ -179,7 +181,6 @@ class Turn:
             from gptsh.turn.approval import Approval
 
             self._approval = Approval(self._tools, session, self._not_offered)
-        failure: BaseException | None = None
         # Other runs do not send a question that is claimed, as long as it has no answer.
         claim = locks.claim_of_turn(self._question_id)
         try:
@@ -193,12 +194,14 @@ class Turn:
                     self._check_schema(output.schema)
                 output.check_block(self._text)
         except (GptshError, Interrupted, OSError) as err:
-            failure = err
-        # From here on a signal waits, except while a slow reader is waited for.
+            self._failure = err
+        # What has arrived is saved. From here on a signal waits, except while a slow reader is
+        # waited for.
         with self._interrupts.shielded():
             self._interrupts.cancel_deadline()
             self._engine.client.end_turn()
-            failure = self._finish(failure)
+            self._finish()
+        failure = self._failure
         if isinstance(failure, OSError) and not isinstance(failure, BrokenPipeError):
             failure = OutputError(f"the answer cannot be written: {failure.strerror}")
         if isinstance(failure, (GptshError, Interrupted)):
@@ -444,64 +447,72 @@ class Turn:
 
     # ---- after the answer
 
-    def _finish(self, failure: BaseException | None) -> BaseException | None:
+    def _finish(self) -> None:
         """Show the rest, see to the title, write the JSON object, update the memory.
 
-        Return the first failure.
+        A failure ends only its own step, but no memory is updated after one.
         """
-        screen = self._screen
-        failure = self._show_rest(failure)
+        self._show_rest()
         self._title.end(has_answer=self._last_answer is not None)
-        if failure is None and self._approval:
-            failure = self._approval.denial()
+        if self._failure is None and self._approval:
+            self._failure = self._approval.denial()
         if self._setup.output.is_structured:
-            self._engine.reporter.reported = True
-            failure = screen.write_safely(screen.writer.close, failure)
-            if isinstance(failure, OSError):
-                return failure
-            conclude = partial(screen.writer.conclude, self._json_result(failure))
-            failure_after_json = screen.write_safely(conclude, failure)
-            if not screen.is_written:
-                return failure_after_json
-            self._interrupts.discard_pending()  # the JSON has the exit code already
-        if failure or not (self.session.is_saved and self._setup.agent.memory):
-            return failure
-        return self._update_memory()
+            self._write_json()
+        if self._failure is None and self.session.is_saved and self._setup.agent.memory:
+            self._update_memory()
 
-    def _show_rest(self, failure: BaseException | None) -> BaseException | None:
-        """Show what of the answer is not shown yet, then the notes; return the first failure."""
+    def _write(self, write: Callable[[], None]) -> None:
+        """Write a part of the output; a failure counts unless the turn has failed before."""
+        failure = self._screen.write_safely(write)
+        if self._failure is None:
+            self._failure = failure
+
+    def _show_rest(self) -> None:
+        """Show what of the answer is not shown yet, then the notes."""
         screen = self._screen
+        failure = self._failure
         if isinstance(failure, (Interrupted, OSError)):
             screen.limit_waiting()
         if not isinstance(failure, OSError):
             has_failed = failure is not None
-            deliver = partial(screen.deliver, self._text, self._sources, has_failed=has_failed)
-            failure = screen.write_safely(deliver, failure)
-        if failure is None:  # the server may have refused something that was then left out
+            self._write(partial(screen.deliver, self._text, self._sources, has_failed=has_failed))
+        if self._failure is None:  # the server may have refused something that was then left out
             self._engine.print_notes(self._engine.adaptations(self._setup.agent))
+        if self._not_offered:
+            called = ", ".join(dict.fromkeys(self._not_offered))
+            stdio.note(f"the model called a tool that was not offered, so it did not run: {called}")
         ending = self._engine.client.ending_note(self._planner.model)
         if ending:
             self._notes.append(ending)
-        if self._not_offered:
-            called = ", ".join(dict.fromkeys(self._not_offered))
-            problem = "the model called a tool that was not offered, so it did not run"
-            self._notes.insert(0, f"{problem}: {called}")
         for text in self._notes:
             stdio.note(text)
-        return failure
 
-    def _update_memory(self) -> BaseException | None:
-        """Update the agent's memory if that is due; return a signal that no JSON has reported."""
+    def _write_json(self) -> None:
+        """Write the rest of the events, and the JSON object with the failure of the turn."""
+        screen = self._screen
+        self._engine.reporter.reported = True
+        self._write(screen.writer.close)
+        if isinstance(self._failure, OSError):  # nobody reads the object
+            return
+        reported = self._failure
+        self._write(partial(screen.writer.conclude, self._json_result(reported)))
+        if screen.is_written:  # a signal that came meanwhile cannot change what it says
+            self._failure = reported
+            self._interrupts.discard_pending()
+
+    def _update_memory(self) -> None:
+        """Update the agent's memory if that is due; a signal counts unless JSON says otherwise."""
         from gptsh.turn.small_model import Consolidation
 
         if self._screen.is_written:
             stdio.detach_stdout()
         consolidation = Consolidation(self._engine.settings, self._engine.client, self._interrupts)
         interrupted = consolidation.after_turn(self.session)
-        return None if self._engine.reporter.reported else interrupted
+        if not self._engine.reporter.reported:
+            self._failure = interrupted
 
-    def _json_result(self, failure: BaseException | None) -> JsonObject:
-        """Return the JSON object of ``-o json``."""
+    def _json_result(self, failure: GptshError | Interrupted | None) -> JsonObject:
+        """Return the JSON object of ``-o json``, with the failure of the turn or of its save."""
         from gptsh.render import structured
 
         session = self.session
@@ -511,7 +522,7 @@ class Turn:
         cause = failure or session.failure
         if isinstance(cause, Interrupted):
             cause = as_error(cause)
-        if isinstance(cause, GptshError):
+        if cause:
             self._engine.reporter.add_config_path(cause)
             error = structured.error(cause, cause.hint or session.resume_hint(self._last_answer))
         return {

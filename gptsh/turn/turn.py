@@ -86,7 +86,7 @@ class Turn:
             problem = f"session {session.given_ref} has no question without an answer"
             raise UsageError(problem, "give words or pipe text in")
         # A session continues without some of its tools; ``all`` names no server.
-        continues_tools = session.stored is not None and not options.chooses_tools
+        continues_tools = stored is not None and not options.chooses_tools
         self._may_lack_tools = continues_tools or options.tools == ("all",)
         session.begin(question, setup.agent, setup.output.form, options, engine.settings)
         self.session = session
@@ -103,7 +103,7 @@ class Turn:
         self._sources: dict[str, str | None] = {}  # titles of the cited pages, by URL
         self._not_offered: list[str] = []  # names of tools that were called, and do not exist
         self._notes: list[str] = []  # printed after the answer
-        self._timed_out = False  # after the whole answer: only its usage is missing
+        self._timed_out = False  # after the whole answer, so that nothing more is asked
         self._failure: GptshError | Interrupted | OSError | None = None  # the first one
         self._screen = Screen(setup.output)
         self._title = Title(engine, session, options)
@@ -265,8 +265,10 @@ class Turn:
 
         Raises ``err`` if there is none, or if the turn has an answer or a tool's result already.
         """
-        is_begun = self._last_answer is not None or not turns.unanswered(self._messages)
-        while err.may_fall_back and self._fallbacks and not is_begun:
+        has_begun = self._last_answer is not None or not turns.unanswered(self._messages)
+        if has_begun or not err.may_fall_back:
+            raise err
+        while self._fallbacks:
             agent = self._fallbacks.pop(0)
             try:
                 setup = self._setup._replace(agent=self._engine.with_full_model(agent))
@@ -276,8 +278,9 @@ class Turn:
             except GptshError as unusable:
                 stdio.note(f"cannot fall back to {agent.model}: {unusable}")
                 continue
-            dropped = sorted(self._setup.agent.params.keys() - setup.agent.params.keys())
-            without = f", without {', '.join(dropped)}" if dropped else ""
+            # Such as secrets, and the models that OpenRouter itself has asked.
+            dropped = self._setup.agent.params.keys() - setup.agent.params.keys()
+            without = f", without {', '.join(sorted(dropped))}" if dropped else ""
             stdio.note(f"{err}; asking {planner.model} instead{without}")
             self._setup = setup
             self._planner = planner
@@ -317,7 +320,6 @@ class Turn:
         """
         answer = Answer()
         partial_reason: str | None = "error"  # None: the server has completed the answer
-        message: Message | None = None
         self.prompt = prompt
         try:
             self._show_while_arriving(prompt.request, answer)
@@ -334,12 +336,13 @@ class Turn:
         except (Interrupted, OSError) as err:  # a signal, the deadline, a reader that left
             self._interrupts.cancel_deadline()
             by_deadline = isinstance(err, Interrupted) and err.by_deadline
-            partial_reason = "timeout" if by_deadline else "interrupted"
-            if answer.finished:
-                partial_reason = None
-            self._timed_out = by_deadline and answer.finished
-            if not self._timed_out:  # else only the usage is missing
+            if not answer.finished:
+                partial_reason = "timeout" if by_deadline else "interrupted"
                 raise
+            partial_reason = None
+            if not by_deadline:
+                raise
+            self._timed_out = True  # which is no failure: only the usage is missing
         finally:
             # What has arrived is saved whatever happens, and a second signal waits for that.
             with self._interrupts.shielded():
@@ -391,10 +394,12 @@ class Turn:
     def _append(self, message: Message) -> "SessionEvent":
         """Add a message to this turn, whatever other runs add to the session; return the event."""
         message["parent"] = self._messages[-1]["id"]
-        is_answer = message["role"] == "assistant"
-        usage_delta = {"tokens": message.get("usage")} if is_answer else None
-        self._messages += sessions.append_messages(self.session.doc, [message], usage_delta)
-        return "message_recorded", {"id": self._messages[-1]["id"], "role": message["role"]}
+        usage_delta = None
+        if message["role"] == "assistant":
+            usage_delta = {"tokens": message.get("usage")}
+        [added] = sessions.append_messages(self.session.doc, [message], usage_delta)
+        self._messages.append(added)
+        return "message_recorded", {"id": added["id"], "role": added["role"]}
 
     def _save_answer(self, message: Message, prompt: Prompt) -> None:
         """Save an answer, complete or partial, with its agent, model, provider and cost."""
@@ -416,18 +421,23 @@ class Turn:
             # The usage of echo counts words.
             if planner.provider != "echo" and read and was_truncated(read, prompt):
                 message["server_truncated"] = True  # its report of tokens is of no use later
-                self._notes.append(
-                    f"{planner.provider} read {read:,} tokens of a prompt of about "
-                    f"{prompt.tokens:,}: it cut the rest without saying so; give it a larger "
-                    "window, or set context_window to the one it has"
-                )
+                self._note_truncation(read, prompt.tokens)
         if prompt.compaction:
             message["compaction"] = prompt.compaction["id"]
-        event = self._append(message)
+        recorded = self._append(message)
         self._last_answer = self._messages[-1]
+        saved = ("session_saved", {"session": session.doc["id"]})
+        # The results of its tool calls are written through to the disk, and it with them.
         has_calls = bool(calls_to_run(message, prompt.request))
-        saved = {"session": session.doc["id"]}
-        session.save(event, ("session_saved", saved), fsync=not has_calls)  # the tool results are
+        session.save(recorded, saved, fsync=not has_calls)
+
+    def _note_truncation(self, read: int, sent: int) -> None:
+        """Note after the answer how many of the tokens that were sent the server has read."""
+        self._notes.append(
+            f"{self._planner.provider} read {read:,} tokens of a prompt of about {sent:,}: it cut "
+            "the rest without saying so; give it a larger window, or set context_window to the one "
+            "it has"
+        )
 
     # ---- tools
 
@@ -442,8 +452,11 @@ class Turn:
         finally:
             # After Ctrl-C the calls without a result stay open: the session continues with them.
             with self._interrupts.shielded():
-                in_order = [results[call["id"]] for call in calls if call["id"] in results]
-                self.session.save(*map(self._append, in_order), fsync=True)
+                recorded = []
+                for call in calls:
+                    if call["id"] in results:
+                        recorded.append(self._append(results[call["id"]]))
+                self.session.save(*recorded, fsync=True)
 
     # ---- after the answer
 
@@ -481,11 +494,11 @@ class Turn:
         if self._not_offered:
             called = ", ".join(dict.fromkeys(self._not_offered))
             stdio.note(f"the model called a tool that was not offered, so it did not run: {called}")
-        ending = self._engine.client.ending_note(self._planner.model)
-        if ending:
-            self._notes.append(ending)
         for text in self._notes:
             stdio.note(text)
+        ending = self._engine.client.ending_note(self._planner.model)
+        if ending:
+            stdio.note(ending)
 
     def _write_json(self) -> None:
         """Write the rest of the events, and the JSON object with the failure of the turn."""

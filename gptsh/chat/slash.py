@@ -144,7 +144,7 @@ def _remember(chat: Conversation) -> "Interrupted | None":
     try:
         return consolidate_session(chat.settings, client, chat.options.timeout, filename)
     except GptshError as err:
-        stdio.note(f"not remembered yet: {err}")
+        stdio.note(f"the memory was not updated: {err}")
         return None
 
 

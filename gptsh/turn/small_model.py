@@ -20,7 +20,6 @@ from gptsh.render.report import as_error
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts, interruptible
 from gptsh.text import quantity
-from gptsh.turn import screen
 from gptsh.turn.options import TurnOptions, agent_of, small_model
 from gptsh.turn.screen import Screen
 from gptsh.turn.session import Session
@@ -30,12 +29,9 @@ if TYPE_CHECKING:
     from gptsh.core.document_types import Summary
 
 
-# ---- small model
-#
-# The small model, and its calls for summaries of long sessions: how many in one run, and what they
-# cost.
+# ---- summaries of long sessions
 
-_MAX_SUMMARY_CALLS = 4  # calls of the small model in one run
+_MAX_SUMMARY_CALLS = 4  # requests in one run
 
 
 class Summariser:
@@ -60,25 +56,34 @@ class Summariser:
         self._calls_left = _MAX_SUMMARY_CALLS
 
     def summarise(
-        self, older: Sequence[Message], fresh: Sequence[Message], previous: str | None, size: int
+        self,
+        older: Sequence[Message],
+        fresh: Sequence[Message],
+        previous: str | None,
+        size: int,
     ) -> "Summary":
         """Make a summary of the older messages and record it and its cost in the document.
 
-        Raises GptshError.
+        ``previous`` is the summary of those that are not ``fresh``, and ``size`` what the new one
+        may take, in tokens. Raises GptshError.
         """
         from gptsh.context import summaries
 
         model = small_model(self._settings, self._agent) or self._agent.model or ""
         if split_model(model)[0] == "echo":
-            raise ModelError("echo makes no summaries", "model_small names a model that does")
+            raise ModelError("echo cannot write summaries", "set model_small to a model that can")
         if self._calls_left < 1:
-            raise ModelError(f"{_MAX_SUMMARY_CALLS} calls for summaries were made in this run")
+            raise ModelError(f"one run makes at most {_MAX_SUMMARY_CALLS} requests for summaries")
         small = make_small_model(self._settings, self._client, self._client.ask, model)
         text = ""
         try:
             with self._screen.spinning(f"summarising {len(fresh):,} messages with {model}"):
                 text = summaries.summarise(
-                    small, previous, fresh, tokens=size, calls=self._calls_left
+                    small,
+                    previous,
+                    fresh,
+                    tokens=size,
+                    calls=self._calls_left,
                 )
         finally:
             self._calls_left -= max(1, small.calls)
@@ -86,7 +91,7 @@ class Summariser:
                 cost = small.price(usage)
                 self._session.costs.append(cost)
                 document.add_call(self._session.doc, "summary", model, usage, cost)
-            if small.spent and not text:
+            if small.spent and not text:  # else it is saved with the compaction
                 self._session.save(fsync=self._fsync)
         record = summaries.new_summary(older, text, model)
         self._session.doc["context"]["summaries"].append(record)
@@ -108,14 +113,16 @@ def placeholder_summary(
     previous: str | None,
     size: int,
 ) -> "Summary":
-    """The record of a summary that is not made yet, of at most a third of its source's size."""
-    source = tokens.count_text(previous or "") + sum(map(tokens.count_message, fresh))
-    size = min(size, source // 3)
+    """Return the record of a summary that is not made yet, and add it to ``summaries``.
+
+    It counts as a third of what it is to be made from, and as ``size`` at most.
+    """
+    source_size = tokens.count_text(previous or "") + sum(map(tokens.count_message, fresh))
     record: Summary = {
         "id": "pending",
         "created_at": timestamp(),
         "text": "[a summary of what is older, made when this is sent]",
-        "tokens": size,
+        "tokens": min(size, source_size // 3),
         "pending": True,
         "first": older[0].get("id"),
         "last": older[-1].get("id"),
@@ -135,8 +142,8 @@ def make_small_model(config: Settings, client: Client, ask: Ask, model: str) -> 
 
 # ---- consolidation
 #
-# Consolidate sessions into agents' memories: after a turn when due (``context/memory.py``), or all
-# that is new.
+# Consolidate sessions into agents' memories: one part after a turn if that is due
+# (``context/memory.py``), or everything that is new.
 
 _TURN_LIMIT = 60.0  # seconds for a consolidation after a turn
 _LOCK_TIMEOUT = 60.0  # seconds that --consolidate waits for another process
@@ -152,7 +159,7 @@ class Consolidated(TypedDict):
 
 
 class Consolidation:
-    """Consolidates sessions into memories.
+    """Updates the memories of agents from their sessions.
 
     Use it ``shielded``: signals and the deadline interrupt only its waiting. ``exit_code`` is that
     of the first failure, ``interrupted`` the signal or deadline that stopped it. ``is_over``: the
@@ -176,7 +183,7 @@ class Consolidation:
     def after_turn(self, session: Session) -> Interrupted | None:
         """Consolidate one part of a session if that is due.
 
-        Returns a signal other than Ctrl-C that interrupted it. Ctrl-C skips it, a failure is a
+        Return a signal other than Ctrl-C that interrupted it. Ctrl-C skips it, a failure is a
         note, and nothing happens while another process writes this memory.
         """
         agent = self.agent_of(session.doc)
@@ -187,15 +194,17 @@ class Consolidation:
         select = partial(memory.due_messages, rules=rules)
         try:
             self._consolidate_part(session.filename or "", agent, select, wait=0)
-        except StoreBusy:
+        except StoreBusy:  # another process writes this memory
             return None
-        except (GptshError, Interrupted) as err:
-            if isinstance(err, Interrupted) and not err.by_deadline:
-                err.hint = f"everything is saved in session {session.ref}, but not remembered yet"
-                return None if err.by_user else err
-            why = "timed out" if isinstance(err, Interrupted) else err
-            model = agent.model_small or "no model"
-            stdio.note(f"not remembered yet: agent {agent.name}, {model}: {why}")
+        except Interrupted as interrupted:
+            if interrupted.by_deadline:
+                _note_failure(agent, "timed out")
+            elif not interrupted.by_user:
+                saved = f"session {session.ref} is saved"
+                interrupted.hint = f"{saved}, but the memory is not updated yet"
+                return interrupted
+        except GptshError as err:
+            _note_failure(agent, str(err))
         finally:
             self._interrupts.cancel_deadline()
         return None
@@ -217,10 +226,11 @@ class Consolidation:
             agent = self.agent_of(doc)
             select = memory.pending_messages
             if has_memory(agent) and select(doc):
-                count: int | None = 0
-                while count is not None:
-                    result["messages"] += count
+                while True:
                     count = self._consolidate_part(filename, agent, select, wait=_LOCK_TIMEOUT)
+                    if count is None:
+                        break
+                    result["messages"] += count
         except Interrupted as interrupted:
             self.interrupted = interrupted
             self.is_over = True
@@ -247,8 +257,8 @@ class Consolidation:
         still uses the memory after ``wait`` seconds.
         """
         if agent.model_small is None:
-            way = f"set model_small under [agents.{agent.name}] in {self.settings.file}"
-            raise ConfigError("no model is set that can write the memory", way)
+            advice = f"set model_small under [agents.{agent.name}] in {self.settings.file}"
+            raise ConfigError("no model is set that can write the memory", advice)
         client = self._client
         small = make_small_model(
             self.settings,
@@ -256,7 +266,7 @@ class Consolidation:
             lambda request, answer: interruptible(client.ask(request, answer)),
             agent.model_small,
         )
-        with screen.Screen().spinning("remembering"), contextlib.ExitStack() as stack:
+        with Screen().spinning("updating the memory"), contextlib.ExitStack() as stack:
             with self._interrupts.waiting():
                 stack.enter_context(memory.locked(agent.name, wait))
             doc = sessions.load_session(filename)
@@ -266,15 +276,25 @@ class Consolidation:
             return memory.consolidate(doc, filename, agent.name, messages, small)
 
 
+def _note_failure(agent: Agent, reason: str) -> None:
+    problem = f"cannot update the memory of agent {agent.name}"
+    if agent.model_small:
+        problem += f" with {agent.model_small}"
+    stdio.note(f"{problem}: {reason}")
+
+
 def has_memory(agent: Agent) -> bool:
     """Return whether the agent has a memory, and a model that can write it; ``echo`` cannot."""
     return agent.memory and split_model(agent.model_small or "")[0] != "echo"
 
 
 def consolidate_session(
-    config: Settings, client: Client, seconds: float | None, filename: str
+    config: Settings,
+    client: Client,
+    seconds: float | None,
+    filename: str,
 ) -> Interrupted | None:
-    """Consolidate a session that a conversation leaves.
+    """Consolidate a session that a conversation leaves, within so many seconds.
 
     Return a signal other than Ctrl-C that interrupted it. Raises GptshError if the session cannot
     be read.
@@ -286,9 +306,12 @@ def consolidate_session(
             result = consolidation.run(doc["id"], filename, consolidation.agent_of(doc).name)
             interrupts.reset_ctrl_c()
     if result["messages"]:
-        stdio.note(f"agent {result['agent']} remembers {quantity(result['messages'], 'message')}")
+        count = quantity(result["messages"], "message")
+        stdio.note(f"the memory of agent {result['agent']} was updated from {count}")
     interrupted = consolidation.interrupted
     if interrupted is None:
         return None
-    stdio.note("not all is remembered yet")
-    return None if interrupted.by_user or interrupted.by_deadline else interrupted
+    stdio.note("the memory does not cover the whole session yet")
+    if interrupted.by_user or interrupted.by_deadline:
+        return None
+    return interrupted

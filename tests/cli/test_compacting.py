@@ -352,7 +352,7 @@ def test_echo_makes_no_summaries(home: Home, talker: Talker) -> None:
     configure(home, talker)
     save(home, chat(TURNS), small="echo")
     run = home.run("-s", "0", "and now?")
-    assert run.stderr.startswith("gptsh: no summary could be made: echo makes no summaries")
+    assert run.stderr.startswith("gptsh: no summary could be made: echo cannot write summaries")
     assert compaction_of(home)["strategy"] == "minimal"
     assert home.doc()["context"]["summaries"] == []
 

@@ -217,7 +217,7 @@ def test_ctrl_c_while_new_remembers_goes_on_to_the_new_session(
         wait_until(lambda: len(model.requests) > asked)
         shown = talk.interrupt()
         hold.set()
-        assert re.search("(?s)not all is remembered yet.*is saved", shown)
+        assert re.search("(?s)the memory does not cover the whole session yet.*is saved", shown)
         talk.plays(("/history", "there is no session yet"))
 
 

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 from gptsh.config import settings
 from gptsh.config.agents import Agent
@@ -58,13 +57,16 @@ class TitleThread(threading.Thread):
 
     def run(self) -> None:
         """Ask once."""
-        with contextlib.suppress(GptshError):  # the session was deleted, or cannot be read any more
+        try:
             doc = sessions.load_session(self._filename)
-            if wants_title(doc):  # else another run has asked meanwhile
-                first = next(filter(starts_turn, doc["messages"]))
-                self.title = self._ask(beginning_of(first, _ATTACHED))
+        except GptshError:  # it was deleted, or cannot be read any more
+            return
+        if wants_title(doc):  # else another run has asked meanwhile
+            first_question = next(filter(starts_turn, doc["messages"]))
+            self.title = self._ask(beginning_of(first_question, _ATTACHED))
 
     def _ask(self, question: str) -> str | None:
+        """Return the title that the model gives a question, as ``title`` has it."""
         if not question.strip():
             return ""
         request = title_request(question, self._model)
@@ -81,24 +83,27 @@ class TitleThread(threading.Thread):
             return ""
         return title_in(text) or ""
 
-    def record(self, doc: Document, *, is_late: bool = False) -> None:
-        """Add the title to a document, and the call to its ledger; of a late one only the call."""
-        usage = None if is_late else self._answer.usage
+    def record(self, doc: Document) -> None:
+        """Add the title to a document, and the cost of the call to its ledger."""
+        usage = self._answer.usage
         cost = cost_of(self._settings, self._model, usage) if usage else None
-        document.add_call(doc, "title", self._model, usage, cost, late=is_late)
-        if not is_late:
-            doc["title"] = doc["title"] or self.title or None
+        document.add_call(doc, "title", self._model, usage, cost)
+        doc["title"] = doc["title"] or self.title or None
+
+    def record_late(self, doc: Document) -> None:
+        """Add the call to the ledger of a document, as one whose answer is not awaited."""
+        document.add_call(doc, "title", self._model, None, None, late=True)
 
 
 class Title:
-    """Sees to the title of one turn's session."""
+    """Asks for the title of one turn's session, or leaves it to the background process."""
 
     def __init__(self, engine: Engine, session: Session, options: TurnOptions) -> None:
         self._engine = engine
         self._session = session
         self._options = options
         self._has_begun = False
-        self._is_left = False  # to the background process
+        self._is_left_to_background = False
         self._claim: int | None = None
         self._thread: TitleThread | None = None
 
@@ -117,7 +122,7 @@ class Title:
         if model is None or not (has_small_model or self._options.make_title):
             return
         if is_left_to_background(session.doc):  # by an earlier turn
-            self._is_left = True
+            self._is_left_to_background = True
         elif has_small_model or not engine.settings.providers.for_model(model).is_self_hosted:
             claim = locks.claim_of_title(session.filename)
             if locks.take_claim(claim):  # else another run is asking
@@ -127,34 +132,39 @@ class Title:
                     self._thread.start()
         else:
             document.add_call(session.doc, "title", None, None, None, late=True)
-            self._is_left = True
+            self._is_left_to_background = True
 
     def end(self, *, has_answer: bool) -> None:
         """Save the title that has arrived beside the answer; leave a late one to the background."""
         session = self._session
         thread = self._thread
-        if thread and (thread.is_alive() or thread.title is not None):
-            is_late = thread.title is None  # from here on: it may arrive during the save
-            is_saved = session.save_change(partial(thread.record, is_late=is_late))
-            if is_saved and thread.title and not is_late:
-                session.emit("title", title=thread.title)
-            self._is_left = is_saved and is_late
+        if thread:
+            is_alive = thread.is_alive()  # looked up first: a title that comes now is not late
+            title = thread.title
+            if title is not None:
+                is_saved = session.save_change(thread.record)
+                if is_saved and title:
+                    session.emit("title", title=title)
+            elif is_alive:
+                self._is_left_to_background = session.save_change(thread.record_late)
         if self._claim is not None:
             locks.release_claim(self._claim)
-        if self._is_left and has_answer and session.filename:
+        if self._is_left_to_background and has_answer and session.filename:
             start_background(self._engine, self._options.config_file, session.filename)
 
 
 def title_model(config: Settings, agent: Agent, doc: Document) -> str | None:
-    """Return the model to ask for the title of a session.
+    """Return the model to ask for the title of a session; None if it is to get none.
 
-    None if it wants none, or with ``echo``.
+    The built-in ``echo`` makes none, and a session that it answers gets none.
     """
     model = small_model(config, agent)
     if not (config.sessions.titles and model and wants_title(doc)):
         return None
-    providers = [split_model(name)[0] for name in (agent.model or "", model)]
-    return None if "echo" in providers else model
+    for name in (agent.model or "", model):
+        if split_model(name)[0] == "echo":
+            return None
+    return model
 
 
 # ---- the background process
@@ -167,8 +177,10 @@ def start_background(engine: Engine, config_file: str | None, filename: str) -> 
     which may be an old one. It gets the keys through a pipe: a command that prints one may ask the
     user for a passphrase.
     """
+    if locks.is_claimed(locks.BACKGROUND_CLAIM):
+        return
     remaining = engine.client.budget.remaining if engine.client.budget else None
-    if locks.is_claimed(locks.BACKGROUND_CLAIM) or (remaining is not None and remaining <= 0):
+    if remaining is not None and remaining <= 0:
         return
     from subprocess import DEVNULL, PIPE, Popen
 
@@ -177,7 +189,13 @@ def start_background(engine: Engine, config_file: str | None, filename: str) -> 
     command = [sys.executable, "-P", "-c", _PROGRAM, config_file, allowance, filename]
     keys = json.dumps({**engine.client.keys}).encode()
     with contextlib.suppress(OSError, RuntimeError):  # too many processes: a later run starts it
-        child = Popen(command, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True)
+        child = Popen(
+            command,
+            stdin=PIPE,
+            stdout=DEVNULL,
+            stderr=DEVNULL,
+            start_new_session=True,
+        )
         assert child.stdin  # it is a pipe
         child.stdin.write(keys)
         child.stdin.close()
@@ -215,11 +233,15 @@ def run_background() -> None:
 
 
 def _next_untitled(first: str, tried: set[str]) -> str | None:
-    """The first session, or the newest of the last day, that is left to do and not tried yet."""
+    """Return the first session, or the newest of the last day, that still has no title.
+
+    None if there is none, or none that was not tried yet.
+    """
     folder = sessions_folder()
     since = f"{datetime.now(UTC) - timedelta(days=1):%Y%m%d-%H%M%S}"
     for filename in [first, *newest_first(folder)]:
-        if filename in tried or (filename < since and filename != first):
+        is_old = filename < since and filename != first
+        if is_old or filename in tried:
             continue
         doc = listing.try_read(f"{folder}/{filename}", document.read_head)
         if isinstance(doc, dict) and is_left_to_background(doc):
@@ -229,12 +251,12 @@ def _next_untitled(first: str, tried: set[str]) -> str | None:
 
 def _wait_until_idle() -> bool:
     """Wait until no run has asked anything for a moment; False if that takes too long."""
-    begun = time.monotonic()
-    idle_since = begun
+    begun_at = time.monotonic()
+    idle_since = begun_at
     while time.monotonic() - idle_since < _IDLE:
         if locks.is_any_turn_claimed():
             idle_since = time.monotonic()
-        if idle_since - begun > _LONGEST_WAIT:
+        if idle_since - begun_at > _LONGEST_WAIT:
             return False
         time.sleep(_POLL)
     return True
@@ -254,7 +276,7 @@ def _add_title(config: Settings, client: Client, filename: str) -> bool:
     if model is None:
         return True
     target = config.providers.for_model(model)
-    # It may ask the user for a passphrase.
+    # The command that prints the key may ask for a passphrase, and nobody would see that.
     if target.account.key_command and target.provider not in client.keys:
         return True
     client.prepare(model, {})

@@ -65,8 +65,11 @@ class Output(NamedTuple):
         block, _ = self._find_block(text)
         if block:
             return block.content
-        code = _ONLY_CODE.fullmatch(text) if self.block == "" else None
-        return (code and code["code"].strip()) or text
+        if self.block == "":  # the first one: an answer of one line may be code without a fence
+            code = _ONLY_CODE.fullmatch(text)
+            if code and code["code"].strip():
+                return code["code"].strip()
+        return text
 
     def check_block(self, text: str) -> None:
         """Raise Incomplete if the code block has no end, or if there is none as asked."""
@@ -74,9 +77,9 @@ class Output(NamedTuple):
             return
         block, languages = self._find_block(text)
         if block and block.is_cut_off:
-            problem = "the answer is incomplete: its code block has no end"
             raise Incomplete(
-                problem, "ask again, or leave out -x and --block to see the whole answer"
+                "the answer is incomplete: its code block has no end",
+                "ask again, or leave out -x and --block to see the whole answer",
             )
         if self.block and not block:
             wanted = f"{self.block} code block"
@@ -88,7 +91,7 @@ class Output(NamedTuple):
             raise Incomplete(f"no {wanted} in the answer", f"it has {present}")
 
     def _find_block(self, text: str) -> "tuple[CodeBlock | None, list[str]]":
-        """The code block of an answer that is asked for, and the languages of all its blocks."""
+        """Return the code block that is asked for, and the languages of all blocks, each once."""
         from gptsh.render.markdown import code_blocks
 
         blocks = code_blocks(text)
@@ -99,7 +102,8 @@ class Output(NamedTuple):
             blocks = blocks[int(self.block) - 1 :]
         elif self.block:
             blocks = [block for block in blocks if block.language == self.block.lower()]
-        return (blocks[0] if blocks else None), [*languages]
+        first = blocks[0] if blocks else None
+        return first, [*languages]
 
 
 _TEXT = Output("text")
@@ -132,12 +136,13 @@ class Screen:
 
     @cached_property
     def writer(self) -> Writer:
-        """The writer of the answer, created on first use."""
+        """What writes the answer as the output wants it, created on first use."""
         output = self._output
         out = self._out
         err_on_terminal = stdio.is_terminal(sys.stderr)
+        shows_reasoning = output.reasoning and output.form != "jsonl"
         reasoning = ReasoningStream(
-            self._err if output.reasoning and output.form != "jsonl" else None,
+            self._err if shows_reasoning else None,
             dimmed=err_on_terminal and terminal_style(os.environ, terminal=True).styles,
             shared=self._on_terminal and err_on_terminal and not output.is_buffered,
         )
@@ -195,7 +200,8 @@ class Screen:
                         self.writer.write(Text("\n"))  # after the text of an earlier round
                     self._shown_chars += len(event.text)
                 self.writer.write(event)
-        self._has_shown_text = self._has_shown_text or self._shown_chars > 0
+        if self._shown_chars:
+            self._has_shown_text = True
 
     @contextlib.contextmanager
     def _showing(self) -> Iterator[None]:
@@ -219,20 +225,24 @@ class Screen:
 
         After a failure a buffered one goes to stderr.
         """
+        output = self._output
         rest = self._answer.text[self._shown_chars :] if self._answer else ""
         if rest:  # it arrived as a signal came
             self.writer.write(Text(rest))
         self.writer.close()
-        if self._output.is_structured or not self._output.is_buffered:
+        if output.is_structured or not output.is_buffered:
             self.finish()
         elif text and has_failed:
             stdio.write_stderr(text if text.endswith("\n") else f"{text}\n")
-        elif selected := self._output.select(text):
-            self.writer.deliver(selected)
-        if sources and not self._output.is_structured and stdio.is_terminal(sys.stderr):
+        else:
+            selected = output.select(text)
+            if selected:
+                self.writer.deliver(selected)
+        if sources and not output.is_structured and stdio.is_terminal(sys.stderr):
             from gptsh.render.lists import source_lines
 
-            stdio.write_stderr("\n" + "".join(f"{line}\n" for line in source_lines(sources)))
+            lines = ["", *source_lines(sources)]
+            stdio.write_stderr("".join(f"{line}\n" for line in lines))
 
     def write_safely(self, write: Callable[[], None]) -> Interrupted | OSError | None:
         """Write something; return the signal or error that has ended that, if one has.

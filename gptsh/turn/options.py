@@ -15,13 +15,6 @@ from gptsh.messages import OWN_FIELDS, STORED, full_name, safe_params
 from gptsh.models.facts import split_model
 from gptsh.models.vendors import VENDORS
 
-# ---- agent choice
-#
-# Which agent and model answer a question: as the command line, the session, the environment or
-# config.toml say.
-#
-# Also the small model, for titles, summaries and memories.
-
 AGENT_SYSTEM = "-"  # as --system: the agent's own prompt instead of the session's
 
 
@@ -76,13 +69,12 @@ class TurnOptions(NamedTuple):
     @property
     def has_labels(self) -> bool:
         """Whether a title, a tag, no tag, a name or a snapshot is asked for."""
-        return bool(
-            self.title or self.tags or self.removed_tags or self.name or self.snapshot is not None
-        )
+        changes_tags = self.tags or self.removed_tags
+        return bool(self.title or changes_tags or self.name or self.snapshot is not None)
 
     @property
     def without_agent(self) -> "TurnOptions":
-        """The options without what they choose of agent, model, prompt, parameters and tools."""
+        """The options without the agent, model, prompt, parameters and tools that they choose."""
         return self._replace(
             agent=None,
             model=None,
@@ -104,6 +96,11 @@ class TurnOptions(NamedTuple):
         return settings.sessions.save and self.save
 
 
+# ---- which agent and model answer
+#
+# The command line decides, else the session, the environment, config.toml.
+
+
 def agent_of(settings: Settings, options: TurnOptions, doc: Document | None) -> Agent:
     """Return the agent of a turn: the one of the options, else the session's, else the default one.
 
@@ -122,7 +119,9 @@ def agent_of(settings: Settings, options: TurnOptions, doc: Document | None) -> 
         configured = settings.agents[name]
     base = continued or configured
     model_of_agent = configured.model if options.agent else None
-    model_of_session = stored.model if stored and not unknown_import(settings, doc) else None
+    model_of_session = None
+    if stored and not unknown_import(settings, doc):
+        model_of_session = stored.model
     model = model_of(settings, configured, options.model, model_of_agent, model_of_session)
 
     # The parameters that no session stores always come from config.toml.
@@ -135,8 +134,10 @@ def agent_of(settings: Settings, options: TurnOptions, doc: Document | None) -> 
         params.pop(name, None)
 
     system = options.system
-    if system is None or system == AGENT_SYSTEM:
-        system = _system_prompt(base if system is None else configured)
+    if system is None:
+        system = _system_prompt(base)
+    elif system == AGENT_SYSTEM:
+        system = _system_prompt(configured)
     fallback = tuple(map(settings.providers.full_name, options.fallback))
     return configured._replace(
         model=model,
@@ -152,24 +153,29 @@ def agent_of(settings: Settings, options: TurnOptions, doc: Document | None) -> 
 
 def unknown_import(settings: Settings, doc: Document | None) -> str | None:
     """Return the model of an imported session if it cannot be asked here, else None."""
-    model = stored_agent(doc).model if doc and "imported" in doc["meta"] else None
+    if doc is None or "imported" not in doc["meta"]:
+        return None
+    model = stored_agent(doc).model
     if model is None:
         return None
     try:
         account = settings.providers.for_model(settings.providers.full_name(model)).account
     except ConfigError:
         return model
-    return model if account.needs_key and not account.has_key else None
+    lacks_key = account.needs_key and not account.has_key
+    return model if lacks_key else None
 
 
 def params_for(model: str | None, agent: Agent) -> Mapping[str, object]:
     """Return the parameters of an agent for a model.
 
-    Secrets only for the provider of its own one.
+    Those with secrets are only for the provider of the agent's own model.
     """
-    if agent.model is None or split_model(agent.model)[0] == split_model(model or "")[0]:
+    if agent.model is None:
         return agent.params
-    return remove_secrets(agent.params)
+    own_provider, _ = split_model(agent.model)
+    provider, _ = split_model(model or "")
+    return agent.params if provider == own_provider else remove_secrets(agent.params)
 
 
 def _system_prompt(agent: Agent) -> str | None:
@@ -187,9 +193,8 @@ def _system_prompt(agent: Agent) -> str | None:
 def model_of(settings: Settings, agent: Agent, *preferred: str | None) -> str | None:
     """Return the full name of the first preferred model, else of the one that an agent asks.
 
-    None if nothing names one.
-
-    An agent without a model asks that of the default agent, else of the first provider with a key.
+    An agent without a model asks that of the default agent, else that of the first provider with a
+    key. None if there is none.
     """
     default_agent = settings.agents[settings.default_agent]
     for model in (*preferred, settings.model, agent.model, default_agent.model):

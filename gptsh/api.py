@@ -1,8 +1,8 @@
 """Ask from Python: ``ask`` and ``stream`` run a turn in the process of the caller.
 
-Same files, same locks, same failures, as exceptions. Nothing is printed, no signal is taken, and
-nobody is asked: a tool call that needs approval is denied. Several threads may ask at once, also in
-one session.
+They use the same files and locks as the command, and its failures are exceptions. Nothing is
+printed, signals are left alone, and nobody is asked: a tool call that needs approval is denied.
+Several threads may ask at once, also in one session.
 """
 
 import gc
@@ -36,7 +36,7 @@ from gptsh.turn.turn import Turn
 Event = JsonObject
 FilePath = str | os.PathLike[str]
 _VARIABLES = (*VARIABLES, "TIKTOKEN_CACHE_DIR")  # of the environment: those that a call sets
-_SIMILAR = 0.7  # of 1: names of options that are mistaken for each other
+_SIMILAR = 0.7  # of 1: how similar the name of an option is that may be meant
 _LONGEST_END = 1.0  # seconds until a turn that nobody reads any more has ended
 
 
@@ -129,26 +129,23 @@ def ask(question: str, **options: Unpack[Options]) -> Answer:
     """
     options = _checked("ask", question, options)
     call = _Call(options)
-    last: Event = {}
-
-    def remember(event: Event) -> None:
-        nonlocal last
-        last = event
-
     with _process_left_alone(), stdio.silent() as notes:
         try:
-            call.run(question, remember)
-        except GptshError as err:
-            is_partial = isinstance(err, Incomplete) and not isinstance(err, SchemaMismatch)
-            if is_partial:
-                notes.append(str(err))
-            is_complete = isinstance(err, Denied | SchemaMismatch | StoreError)
-            arrived = call.answer(last, notes, complete=is_complete)
-            if is_partial and arrived:
-                return arrived
-            err.answer = arrived
+            call.run(question, call.keep)
+        except SchemaMismatch as err:
+            err.answer = call.answer(notes, complete=True)
             raise
-    answer = call.answer(last, notes, complete=True)
+        except Incomplete as err:
+            notes.append(str(err))
+            arrived = call.answer(notes, complete=False)
+            if arrived is None:
+                raise
+            return arrived
+        except GptshError as err:
+            is_complete = isinstance(err, Denied | StoreError)  # the failure came after the answer
+            err.answer = call.answer(notes, complete=is_complete)
+            raise
+    answer = call.answer(notes, complete=True)
     assert answer  # a turn that does not fail ends with the event ``done``
     if options.get("schema") is None:
         return answer
@@ -165,12 +162,13 @@ def stream(question: str, **options: Unpack[Options]) -> Iterator[Event]:
 
 
 def _stream(question: str, options: Options) -> Iterator[Event]:
-    # None: the turn has ended.
+    """Yield the events of a turn, which runs in a thread. Raises as ``stream``."""
+    # An exception ended the turn; None means that it has ended.
     events: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
     call = _Call(options)
 
     def put(event: Event) -> None:
-        if call.has_left.is_set():
+        if call.caller_has_left.is_set():
             raise BrokenPipeError
         events.put(event)
 
@@ -193,7 +191,7 @@ def _stream(question: str, options: Options) -> Iterator[Event]:
                 raise event
             yield event
     finally:
-        call.has_left.set()
+        call.caller_has_left.set()
         thread.join(_LONGEST_END)
 
 
@@ -214,9 +212,10 @@ def _checked(function: str, question: object, options: Options) -> Options:
     truncate = given.get("truncate")
     if truncate is not None and truncate not in ENDS:
         raise UsageError(f"truncate is {truncate!r}", f"choose from {', '.join(ENDS)}")
-    labels = [label for label in ("name", "tags", "untag") if given.get(label)]
-    if labels and not given.get("save", True):
-        raise UsageError(f"{labels[0]} needs a saved session", "leave out save=False")
+    if not given.get("save", True):
+        for label in ("name", "tags", "untag"):
+            if given.get(label):
+                raise UsageError(f"{label} needs a saved session", "leave out save=False")
     return given
 
 
@@ -240,17 +239,17 @@ def _check_type(function: str, name: str, value: object, expected: tuple[type, .
     raise TypeError(f"{function}() argument {name!r} must be {names}, not {type(value).__name__}")
 
 
-_calls = threading.Lock()  # of the two below
+_calls = threading.Lock()  # of the two below, which all threads share
 _running_calls = 0
 _restore: Callable[[], None]
 
 
 @contextmanager
 def _process_left_alone() -> Iterator[None]:
-    """Restore what calls change in the process, when the last of those at the same time has ended.
+    """Restore what calls change in the process, once no call runs any more.
 
-    That is what the garbage collection leaves alone, variables of the environment, and handlers of
-    the log.
+    That is which objects the garbage collector skips, variables of the environment, and handlers
+    of the log.
     """
     global _running_calls, _restore
     with _calls:
@@ -267,7 +266,7 @@ def _process_left_alone() -> Iterator[None]:
 
 
 def _remember_process() -> Callable[[], None]:
-    """Return a function that restores the state of now."""
+    """Return a function that restores these parts of the process as they are now."""
     was_frozen = gc.get_freeze_count() > 0
     environ = {name: os.environ.get(name) for name in _VARIABLES}
     root = logging.getLogger()
@@ -289,24 +288,33 @@ def _remember_process() -> Callable[[], None]:
 
 
 class _Call:
-    """One call of ``ask`` or ``stream``. ``has_left`` is set when the caller waits no longer."""
+    """One call of ``ask`` or ``stream``.
+
+    ``caller_has_left`` is set when the caller reads no more events.
+    """
 
     def __init__(self, options: Options) -> None:
-        self.has_left = threading.Event()
+        self.caller_has_left = threading.Event()
         self._options = options
         self._engine: Engine | None = None
+        self._last_event: Event = {}
+
+    def keep(self, event: Event) -> None:
+        """Keep an event until the next one: the last has the answer."""
+        self._last_event = event
 
     def run(self, question: str, on_event: Callable[[Event], object]) -> None:
         """Run one turn; the events go to ``on_event``. Raises GptshError."""
         options = self._options
         turn_options = _turn_options(options, on_event)
         config = settings.load(os.environ, turn_options.config_file)
-        interrupts = NoInterrupts(turn_options.timeout or config.timeout, self.has_left)
+        interrupts = NoInterrupts(turn_options.timeout or config.timeout, self.caller_has_left)
         token = caller.set(interrupts)
         try:
             if turn_options.name:
                 folders.filename_of_name(turn_options.name)  # raises for invalid characters
-            engine = self._engine = Engine(config, os.environ, Reporter(), owns_process=False)
+            engine = Engine(config, os.environ, Reporter(), owns_process=False)
+            self._engine = engine
             session = Session.open(options.get("session"))
             setup = engine.resolve(turn_options, session.stored)
             engine.begin_turn(setup)
@@ -327,8 +335,9 @@ class _Call:
         if session.failure:
             raise session.failure
 
-    def answer(self, done: Event, notes: Sequence[str], *, complete: bool) -> Answer | None:
-        """Return the answer of the last event of a turn; None if no text has arrived."""
+    def answer(self, notes: Sequence[str], *, complete: bool) -> Answer | None:
+        """Return the answer in the last event, ``done``; None if no text has arrived."""
+        done = self._last_event
         if done.get("type") != "done" or done["text"] is None or self._engine is None:
             return None
         config = self._engine.settings
@@ -349,11 +358,10 @@ class _Call:
 
 
 def _several(value: Any) -> tuple[Any, ...]:
-    """Return the values of an option that takes several.
-
-    A single one alone is meant, not its letters.
-    """
-    return (value,) if isinstance(value, str | os.PathLike) else tuple(value)
+    """Return the values of an option that takes several; a string is one value."""
+    if isinstance(value, str | os.PathLike):
+        return (value,)
+    return tuple(value)
 
 
 def _turn_options(options: Options, on_event: Callable[[Event], object]) -> TurnOptions:

@@ -296,12 +296,12 @@ class NoInterrupts(Interrupts):
     """Interrupts of a turn in the caller's process: signals and timers are left alone.
 
     Instead each wait by ``receive`` checks whether the time is over, or the program no longer
-    waits: then it has set ``has_left``.
+    waits: then it has set ``caller_has_left``.
     """
 
-    def __init__(self, seconds: float | None, has_left: threading.Event) -> None:
+    def __init__(self, seconds: float | None, caller_has_left: threading.Event) -> None:
         super().__init__(seconds)
-        self._has_left = has_left
+        self._caller_has_left = caller_has_left
         self._ends_at = self.deadline or math.inf  # of ``time.monotonic``
 
     def cancel_deadline(self) -> None:
@@ -314,7 +314,7 @@ class NoInterrupts(Interrupts):
 
     def check_wait(self) -> None:
         """Raise BrokenPipeError if the program has left, Interrupted if the time is over."""
-        if self._has_left.is_set():
+        if self._caller_has_left.is_set():
             raise BrokenPipeError
         if time.monotonic() >= self._ends_at:
             raise Interrupted(signal.SIGALRM)

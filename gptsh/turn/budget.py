@@ -80,7 +80,9 @@ class Budget:
         try:
             yield
         finally:
-            cost = cost_of(self._settings, request.model, answer.usage) if answer.usage else None
+            cost = None
+            if answer.usage:
+                cost = cost_of(self._settings, request.model, answer.usage)
             if cost is None and answer.message("error") is None:  # nothing has arrived
                 cost = 0.0
             if cost is not None:  # else the highest price stays counted
@@ -109,17 +111,20 @@ class Budget:
             stdio.note(str(err))
 
     def _highest_price(self, request: Request) -> float:
-        """What a request costs at most, with one search of the web where its fee is known."""
+        """Return what a request costs at most, with one web search where its fee is known.
+
+        Raises ConfigError if its price is unknown, unless ``allow_unknown`` is set.
+        """
         provider = split_model(request.model)[0]
         if provider == "echo":
             return 0.0
-        prompt = tokens.count_tools(request.tools)
-        prompt += sum(map(tokens.count_message, request.messages))
+        prompt_tokens = tokens.count_tools(request.tools)
+        prompt_tokens += sum(map(tokens.count_message, request.messages))
         limit = _limit(request, "max_tokens") or _limit(request, "max_completion_tokens")
-        answer = limit or _ANSWER_TOKENS
+        answer_tokens = limit or _ANSWER_TOKENS
         answers = _limit(request, "n") or 1
         counts = usage_from(
-            {"prompt_tokens": prompt, "completion_tokens": answer * answers},
+            {"prompt_tokens": prompt_tokens, "completion_tokens": answer_tokens * answers},
             request.params.get("service_tier"),
         )
         if request.web:
@@ -127,9 +132,10 @@ class Budget:
         price = cost_of(self._settings, request.model, counts)
         if price is None and not self._settings.limits.allow_unknown:
             ceiling = "max_cost" if self._max_cost is not None else "per_day"
-            ways = f"set [providers.{provider}.prices], or allow_unknown = true under [limits]"
-            problem = f"{ceiling} is set, and the price of {request.model} is unknown"
-            raise ConfigError(problem, ways)
+            raise ConfigError(
+                f"{ceiling} is set, and the price of {request.model} is unknown",
+                f"set [providers.{provider}.prices], or allow_unknown = true under [limits]",
+            )
         return price or 0.0
 
 
@@ -172,10 +178,7 @@ def _refuse_above(
 
 
 def _spent_today() -> float:
-    """Return what was spent today, in USD.
-
-    Without today's ledger, what the saved answers have cost.
-    """
+    """Return what was spent today, in USD; without a ledger, what the saved answers have cost."""
     today = date.today().isoformat()
     ledger = {}
     with contextlib.suppress(OSError, ValueError, RecursionError):
@@ -186,8 +189,11 @@ def _spent_today() -> float:
     # A day in the future counts as today, or a clock set back could pass the limit.
     if isinstance(day, str) and day >= today and isinstance(spent, (int, float)):
         return spent
-    days = usage_report.count(counted(None, Filters()), limit=1).days
-    return sum(row["cost"] or 0.0 for row in days if row["day"] == today)
+    total = 0.0
+    for row in usage_report.count(counted(None, Filters()), limit=1).days:
+        if row["day"] == today:
+            total += row["cost"] or 0.0
+    return total
 
 
 def _change_spent_today(change: Callable[[float], float]) -> None:

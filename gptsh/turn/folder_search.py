@@ -46,29 +46,34 @@ class FolderSearch:
 
         Without git, or where it ignores the folder, yield all of them.
         """
-        names = _listed_by_git(self.folder)
-        if not names:
-            names = dict.fromkeys(self._walk(["**", "*"], notes_hidden=True), False)
-        for name in sorted(names):
-            if self._may_send(name, is_tracked=names[name]):
+        is_tracked = _listed_by_git(self.folder)
+        if not is_tracked:
+            is_tracked = dict.fromkeys(self._walk(["**", "*"], notes_hidden=True), False)
+        for name in sorted(is_tracked):
+            if self._may_send(name, is_tracked=is_tracked[name]):
                 yield self._path(name)
 
     def matches(self, patterns: list[str]) -> Iterator[str]:
         """Yield the paths that match: a pattern for each level, ``**`` for any number of them."""
         names = sorted(set(self._walk(patterns)))
-        in_git = _listed_by_git(self.folder) if any(map(_is_hidden, names)) else {}
+        is_tracked: dict[str, bool] = {}
+        if any(map(_is_hidden, names)):  # git decides only about those
+            is_tracked = _listed_by_git(self.folder)
         for name in names:
-            if self._may_send(name, is_tracked=in_git.get(name, False)):
+            if self._may_send(name, is_tracked=is_tracked.get(name, False)):
                 yield self._path(name)
 
     def left_out_note(self) -> str:
         """Name the first files that are left out, each with its reason; "" if none is."""
         if not self.left_out:
             return ""
-        names = [f"{path} ({self.left_out[path]})" for path in sorted(self.left_out)]
-        text = f"left out: {', '.join(names[:_MAX_NAMED])}"
-        more = len(names) - _MAX_NAMED
-        return f"{text} and {quantity(more, 'other')}" if more > 0 else text
+        paths = sorted(self.left_out)
+        named = [f"{path} ({self.left_out[path]})" for path in paths[:_MAX_NAMED]]
+        note = f"left out: {', '.join(named)}"
+        unnamed = len(paths) - len(named)
+        if unnamed:
+            note += f" and {quantity(unnamed, 'other')}"
+        return note
 
     def _walk(self, patterns: list[str], *, notes_hidden: bool = False) -> Iterator[str]:
         """Yield the names of files that match, relative to the folder.
@@ -79,37 +84,44 @@ class FolderSearch:
         todo = [("", patterns)]
         seen = set()  # with two ** a folder is reached in many ways
         while todo:
-            place, patterns = todo.pop()
-            if (place, len(patterns)) in seen:
+            folder, patterns = todo.pop()
+            if (folder, len(patterns)) in seen:
                 continue
-            seen.add((place, len(patterns)))
+            seen.add((folder, len(patterns)))
             pattern, *rest = patterns
-            is_deep = pattern == "**"
-            if is_deep:
-                todo.append((place, rest or ["*"]))
-            for entry in self._matching(place, pattern, notes_hidden=notes_hidden):
-                name = os.path.join(place, entry.name)
+            below = rest  # the patterns for what is in the folders of this one
+            if pattern == "**":
+                # It matches no level at all, and any number of levels.
+                todo.append((folder, rest or ["*"]))
+                below = patterns
+            for entry in self._matching(folder, pattern, notes_hidden=notes_hidden):
+                name = os.path.join(folder, entry.name)
                 if entry.is_dir(follow_symlinks=False):
-                    if is_deep or rest:
-                        todo.append((name, patterns if is_deep else rest))
-                elif not (is_deep or rest):
+                    if below:
+                        todo.append((name, below))
+                elif not below:
                     yield name
                 elif _leads_to_folder(entry):
                     self.left_out[self._path(name)] = _LINK
 
     def _matching(
-        self, place: str, pattern: str, *, notes_hidden: bool
+        self,
+        folder: str,
+        pattern: str,
+        *,
+        notes_hidden: bool,
     ) -> "Iterator[os.DirEntry[str]]":
         """Yield the entries of a folder whose names match the pattern of its level."""
-        for entry in self._entries(place):
+        for entry in self._entries(folder):
             if _is_hidden(entry.name) and not _is_hidden(pattern):
                 if notes_hidden:
-                    self.left_out[self._path(os.path.join(place, entry.name))] = _HIDDEN
+                    self.left_out[self._path(os.path.join(folder, entry.name))] = _HIDDEN
             elif pattern in ("**", entry.name) or fnmatchcase(entry.name, pattern):
                 yield entry
 
-    def _entries(self, place: str) -> "list[os.DirEntry[str]]":
-        path = self._path(place) if place else self.folder
+    def _entries(self, folder: str) -> "list[os.DirEntry[str]]":
+        """Return the entries of a folder; it is left out if it cannot be read."""
+        path = self._path(folder) if folder else self.folder
         try:
             with os.scandir(path) as entries:
                 return list(entries)
@@ -118,7 +130,7 @@ class FolderSearch:
             return []
 
     def _may_send(self, name: str, *, is_tracked: bool) -> bool:
-        """Return whether the name is a file that may be sent; a file that may not is left out."""
+        """Return whether the name is a file that may be sent; note why another is left out."""
         path = self._path(name)
         try:
             mode = os.lstat(path).st_mode
@@ -129,16 +141,20 @@ class FolderSearch:
             return False
         # Git also knows what was in a folder that a link has replaced.
         if os.path.realpath(path) != os.path.join(self._real_folder, name):
-            self.left_out[path] = _LINK
+            reason = _LINK
         elif not stat.S_ISREG(mode):  # git names a submodule
             return False
         elif _is_hidden(name) and not is_tracked:
-            self.left_out[path] = _HIDDEN
+            reason = _HIDDEN
         elif re.fullmatch(_KEY_FILES, os.path.basename(name), re.IGNORECASE):
-            self.left_out[path] = "may contain a key"
-        return path not in self.left_out
+            reason = "may contain a key"
+        else:
+            return True
+        self.left_out[path] = reason
+        return False
 
     def _path(self, name: str) -> str:
+        """Return the path of a name, which is relative to the folder."""
         return os.path.join(self.folder, name).removeprefix("./")
 
 
@@ -155,10 +171,11 @@ def _is_hidden(name: str) -> bool:
 
 
 def _listed_by_git(folder: str) -> dict[str, bool]:
-    """Return the files of a folder that git tracks or would add, relative to it: whether tracked.
+    """Return the files of a folder that git tracks or would add, each with whether it is tracked.
 
-    Empty if git is missing, the folder is in no repository, or the repository ignores it. Raises
-    UsageError if git takes too long: without its answer, ignored files would be sent.
+    Their names are relative to the folder. There are none if git is missing, the folder is in no
+    repository, or the repository ignores it. Raises UsageError if git takes too long: without its
+    answer, ignored files would be sent.
     """
     import subprocess
 
@@ -182,5 +199,8 @@ def _listed_by_git(folder: str) -> dict[str, bool]:
         raise UsageError(f"git has not listed {folder} within {_GIT_TIMEOUT} s", advice) from err
     if run.returncode:
         return {}
-    lines = os.fsdecode(run.stdout).split("\0")
-    return {line[2:]: line[0] != _UNTRACKED for line in lines if line}
+    is_tracked = {}
+    for line in os.fsdecode(run.stdout).split("\0"):
+        if line:
+            is_tracked[line[2:]] = line[0] != _UNTRACKED
+    return is_tracked

@@ -101,7 +101,7 @@ class Conversation:
     @property
     def saves(self) -> bool:
         """Whether turns are saved."""
-        return self.options.saves(self.settings)
+        return self.settings.sessions.save and self.options.save
 
     @property
     def origin(self) -> str | None:

@@ -91,10 +91,6 @@ class TurnOptions(NamedTuple):
         """The options of the next turns: a session is labelled once."""
         return self._replace(title=None, tags=(), removed_tags=(), name=None, snapshot=None)
 
-    def saves(self, settings: Settings) -> bool:
-        """Return whether the turn is saved."""
-        return settings.sessions.save and self.save
-
 
 # ---- which agent and model answer
 #

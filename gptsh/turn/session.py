@@ -1,7 +1,7 @@
 """Open the session of a turn, without turns that other runs still ask; save it and label it."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -83,16 +83,16 @@ class Session:
             return cls()
         base, point = folders.split_ref(ref)
         if point is None and ref.startswith("@") and folders.filename_of_name(ref) is None:
-            return cls(None, ref, ref)
+            return cls(location=ref, given_ref=ref)
         filename = folders.filename_of(base)
         if point is None:
             doc = _without_running_turns(filename)
             sessions.refuse_newer(doc, filename)
-            return cls(doc, filename, ref)
+            return cls(doc, filename, given_ref=ref)
+        doc = _without_running_turns(f"{filename}@{point}")
         # Not an index: that soon means another session.
         origin = f"{folders.ref_of(filename)}@{point}"
-        doc = _without_running_turns(f"{filename}@{point}")
-        return cls(sessions.fork_session(doc, point), None, origin)
+        return cls(sessions.fork_session(doc, point), given_ref=origin)
 
     def before_last_turn(self) -> tuple["Session", Message | None]:
         """Return a fork of the session before its last turn, and the question of that turn.
@@ -108,7 +108,7 @@ class Session:
 
     def copy(self) -> "Session":
         """Return a session for a turn, which may fail before its first save and change nothing."""
-        return Session(self.stored, self.location, self.given_ref)
+        return Session(self.stored, self.location, given_ref=self.given_ref)
 
     @property
     def doc(self) -> Document:
@@ -227,7 +227,7 @@ class Session:
         """Set whether a turn with these options is saved, and with which labels."""
         self._options = options
         self._name = options.name
-        self.saves = options.saves(settings) and not options.dry_run
+        self.saves = settings.sessions.save and options.save and not options.dry_run
         self._takes_agent = not options.compact
         self._max_snapshots = settings.context.snapshots
         tags = self.stored["meta"]["tags"] if self.stored else ()
@@ -262,8 +262,10 @@ class Session:
                 was_saved = self.save_state in (SaveState.SAVED, SaveState.QUESTION_ONLY)
                 self.save_state = SaveState.QUESTION_ONLY if was_saved else SaveState.FAILED
                 self.failure = err if isinstance(err, StoreError) else StoreError(str(err))
-                if fsync or not isinstance(err, StoreBusy):
-                    self._note_failure(self.failure)
+                is_final = fsync or not isinstance(err, StoreBusy)
+                if is_final and not self._has_noted_failure:
+                    self._has_noted_failure = True
+                    stdio.note(str(err))
                 return False
             self.save_state = SaveState.SAVED
             self.failure = None
@@ -271,12 +273,6 @@ class Session:
                 self.emit(kind, **fields)
             self.pending_events.clear()
         return True
-
-    def _note_failure(self, failure: StoreError) -> None:
-        """Print the first failure of a save that the user should know."""
-        if not self._has_noted_failure:
-            self._has_noted_failure = True
-            stdio.note(str(failure))
 
     def save_change(self, change: Callable[[Document], None]) -> bool:
         """Change a saved document and save it again; return whether the change is on disk.
@@ -326,7 +322,8 @@ class Session:
         document.change_tags(saved, self._options.tags, self._options.removed_tags)
         if self._takes_agent:
             take_agent(saved, self.doc)
-        if any(kind == "snapshot_created" for kind, _ in self.pending_events):
+        has_new_snapshot = any(kind == "snapshot_created" for kind, _ in self.pending_events)
+        if has_new_snapshot:
             from gptsh.core import snapshots
 
             snapshots.keep_newest(saved, self._max_snapshots)
@@ -401,19 +398,26 @@ def _without_running_turns(ref: str) -> Document:
     """
     doc = sessions.load_at(ref, stdio.note)
     is_running: dict[str, bool] = {}
-    while not is_running.keys() >= set(turns.unfinished_turns(doc["messages"])):
-        for turn in turns.unfinished_turns(doc["messages"]):
-            is_running.setdefault(turn, locks.is_claimed(locks.claim_of_turn(turn)))
+    unfinished = turns.unfinished_turns(doc["messages"])
+    while not is_running.keys() >= set(unfinished):
+        for turn in unfinished:
+            if turn not in is_running:
+                is_running[turn] = locks.is_claimed(locks.claim_of_turn(turn))
         doc = sessions.load_at(ref)
-    running = [turn for turn in turns.unfinished_turns(doc["messages"]) if is_running[turn]]
+        unfinished = turns.unfinished_turns(doc["messages"])
+    running = [turn for turn in unfinished if is_running[turn]]
     doc["messages"] = turns.without_turns(doc["messages"], running)
     return doc
 
 
 def write_events(events: "Sequence[SessionEvent]", output: str | None) -> None:
     """Write the events for ``-o jsonl``, the fields of the last for ``-o json``, else nothing."""
-    if output in STRUCTURED:
-        from gptsh.render import structured
+    if output not in STRUCTURED:
+        return
+    from gptsh.render import structured
 
+    _, last = events[-1]
+    lines: Sequence[Mapping[str, object]] = [last]
+    if output == "jsonl":
         lines = [{"type": kind, **fields} for kind, fields in events]
-        stdio.write_lines(map(structured.line, lines if output == "jsonl" else [events[-1][1]]))
+    stdio.write_lines(map(structured.line, lines))

@@ -97,7 +97,6 @@ class Turn:
         self._setup = setup  # of the model that is asked: a fallback replaces it
         self._fallbacks = [*setup.fallbacks]
         self._messages = session.messages
-        self._question_id = self._messages[turns.question_index(self._messages)]["id"]
         self._last_answer: Message | None = None
         self._calls: list[Call] = []  # that ran, or were denied
         self._sources: dict[str, str | None] = {}  # titles of the cited pages, by URL
@@ -181,12 +180,13 @@ class Turn:
             from gptsh.turn.approval import Approval
 
             self._approval = Approval(self._tools, session, self._not_offered)
+        question = self._messages[turns.question_index(self._messages)]
         # Other runs do not send a question that is claimed, as long as it has no answer.
-        claim = locks.claim_of_turn(self._question_id)
+        claim = locks.claim_of_turn(question["id"])
         try:
             with locks.claim(claim) if session.saves else nullcontext():
-                asked = {"id": self._question_id, "role": "user"}
-                session.save(("message_recorded", asked), fsync=False)
+                recorded = {"id": question["id"], "role": "user"}
+                session.save(("message_recorded", recorded), fsync=False)
                 if prompt.is_new:  # its summary was only estimated: make it and save it
                     prompt = self._planner.plan()
                 self._ask_until_answered(prompt)
@@ -278,7 +278,7 @@ class Turn:
             except GptshError as unusable:
                 stdio.note(f"cannot fall back to {agent.model}: {unusable}")
                 continue
-            # Such as secrets, and the models that OpenRouter itself has asked.
+            # This model is sent no secrets, nor the list of models that OpenRouter asks itself.
             dropped = self._setup.agent.params.keys() - setup.agent.params.keys()
             without = f", without {', '.join(sorted(dropped))}" if dropped else ""
             stdio.note(f"{err}; asking {planner.model} instead{without}")

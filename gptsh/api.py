@@ -233,10 +233,14 @@ def _unexpected(function: str, name: str) -> TypeError:
 
 
 def _check_type(function: str, name: str, value: object, expected: tuple[type, ...]) -> None:
+    """Raise TypeError unless an argument is of an expected type; bytes are of none."""
     if isinstance(value, expected) and not isinstance(value, bytes):
         return
-    names = " or ".join(one.__name__ for one in expected)
-    raise TypeError(f"{function}() argument {name!r} must be {names}, not {type(value).__name__}")
+    expected_names = " or ".join(one.__name__ for one in expected)
+    actual_name = type(value).__name__
+    raise TypeError(
+        f"{function}() argument {name!r} must be {expected_names}, not {actual_name}",
+    )
 
 
 _calls = threading.Lock()  # of the two below, which all threads share
@@ -308,7 +312,8 @@ class _Call:
         options = self._options
         turn_options = _turn_options(options, on_event)
         config = settings.load(os.environ, turn_options.config_file)
-        interrupts = NoInterrupts(turn_options.timeout or config.timeout, self.caller_has_left)
+        timeout = turn_options.timeout or config.timeout
+        interrupts = NoInterrupts(timeout, self.caller_has_left)
         token = caller.set(interrupts)
         try:
             if turn_options.name:

@@ -52,8 +52,9 @@ class Output(NamedTuple):
     @property
     def is_buffered(self) -> bool:
         """Whether the answer is shown only once it is complete."""
-        shows_part = self.block is not None or self.schema is not None
-        return self.form == "json" or (shows_part and self.form != "jsonl")
+        if self.form in STRUCTURED:
+            return self.form == "json"
+        return self.block is not None or self.schema is not None
 
     def select(self, text: str) -> str:
         """Return the part of an answer that is shown; all of it if it has no such code block.

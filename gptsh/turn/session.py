@@ -100,10 +100,13 @@ class Session:
         If the model has not finished that turn, return the session as it is, and None. Raises
         UsageError.
         """
-        last_turn, point = turns.last_turn(self.stored["messages"] if self.stored else ())
+        messages = self.stored["messages"] if self.stored else ()
+        last_turn, point = turns.last_turn(messages)
         if turns.unfinished(last_turn):
             return self, None
-        base = self.location or folders.split_ref(self.given_ref or "")[0]
+        base = self.location
+        if base is None:  # it is the fork of a point
+            base, _ = folders.split_ref(self.given_ref or "")
         return Session.open(f"{base}@{point}"), turns.asked_again(last_turn[0])
 
     def copy(self) -> "Session":

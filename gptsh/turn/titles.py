@@ -86,7 +86,9 @@ class TitleThread(threading.Thread):
     def record(self, doc: Document) -> None:
         """Add the title to a document, and the cost of the call to its ledger."""
         usage = self._answer.usage
-        cost = cost_of(self._settings, self._model, usage) if usage else None
+        cost = None
+        if usage:
+            cost = cost_of(self._settings, self._model, usage)
         document.add_call(doc, "title", self._model, usage, cost)
         doc["title"] = doc["title"] or self.title or None
 

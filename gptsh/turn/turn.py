@@ -164,7 +164,8 @@ class Turn:
         with self._interrupts.ignored():
             self.session.save(fsync=True)
         err.hint = self.session.resume_hint(None)
-        self._engine.reporter.session = self.session.doc["id"] if self.session.is_saved else None
+        session_id = self.session.doc["id"] if self.session.is_saved else None
+        self._engine.reporter.session = session_id
 
     def _ask_and_save(self, prompt: Prompt) -> None:
         """Save the question, ask until there is an answer that the options accept, and conclude.
@@ -354,17 +355,21 @@ class Turn:
             self._check_answer(message)
 
     def _show_while_arriving(self, request: Request, answer: Answer) -> None:
-        """Send a request, and show its answer and collect it in ``answer``."""
+        """Send a request; collect its answer in ``answer``, and show it as it arrives."""
         planner = self._planner
+        begin_title = partial(self._title.begin, self._setup.agent)
         with self._screen.spinning(planner.model) as spinner:
             if spinner.is_visible and planner.target.is_self_hosted:
                 explain = partial(self._explain_wait, spinner)
                 threading.Thread(target=explain, daemon=True).start()
             events = self._engine.client.ask(request, answer)
-            self._screen.show(events, answer, partial(self._title.begin, self._setup.agent))
+            self._screen.show(events, answer, begin_title)
 
     def _check_answer(self, answer: Message) -> None:
-        """Raise GptshError for an answer that is cut off, refused or empty."""
+        """Raise GptshError for an answer that is cut off, refused or empty.
+
+        None of its calls can run: remember their names for a note.
+        """
         failure = answer_error(answer)
         if failure:
             raise failure
@@ -381,8 +386,9 @@ class Turn:
             state = self._engine.client.model_lists.state(model)
             if state is None:
                 return
-            name = model.partition("/")[2]
-            spinner.explain(f"{provider} is {state} {name}" if state in _LOADING else "")
+            _, _, name = model.partition("/")
+            reason = f"{provider} is {state} {name}" if state in _LOADING else ""
+            spinner.explain(reason)
 
     # ---- what is added to the session
 

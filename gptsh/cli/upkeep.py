@@ -17,7 +17,7 @@ from gptsh.manage.removing import ChangeReport
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 from gptsh.text import one_line, quantity
-from gptsh.turn.budget import budget_of
+from gptsh.turn.budget import Budget
 from gptsh.turn.options import stored_agent
 from gptsh.turn.small_model import Consolidated, Consolidation, has_memory
 
@@ -106,7 +106,8 @@ def consolidate(flags: Flags) -> int:
         raise UsageError("--consolidate and --no-save cannot be used together")
     interrupts = Interrupts(time_limit(flags, config))
     client = Client(config, os.environ)
-    client.budget = budget_of(config, None)
+    if config.limits.per_day is not None:
+        client.budget = Budget(config, None)
     consolidation = Consolidation(config, client, interrupts)
     named = _named_session(flags, consolidation)
     targets = [named] if named else _matching_sessions(flags)

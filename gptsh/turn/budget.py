@@ -27,18 +27,6 @@ _LEDGER = "spent.json"
 _MAX_LEDGER = 10_000  # bytes
 
 
-def budget_of(config: Settings, max_cost: float | None) -> "Budget | None":
-    """Return a new budget of ``max_cost`` and what is left of ``per_day``; None without both.
-
-    Raises UsageError for a negative ceiling.
-    """
-    if max_cost is not None and max_cost < 0:
-        raise UsageError(f"max_cost is {max_cost}", "it is an amount in USD, 0 or more")
-    if max_cost is None and config.limits.per_day is None:
-        return None
-    return Budget(config, max_cost)
-
-
 class Budget:
     """What requests may still cost: ``max_cost`` of this turn, ``per_day`` of all runs.
 
@@ -47,6 +35,12 @@ class Budget:
     """
 
     def __init__(self, config: Settings, max_cost: float | None) -> None:
+        """Begin the budget of a turn; at least one of the two ceilings is set.
+
+        Raises UsageError for a negative ``max_cost``.
+        """
+        if max_cost is not None and max_cost < 0:
+            raise UsageError(f"max_cost is {max_cost}", "it is an amount in USD, 0 or more")
         self._settings = config
         self._max_cost = max_cost
         self._per_day = config.limits.per_day

@@ -123,9 +123,9 @@ class Engine:
         agent = setup.agent
         self.client.budget = None
         if agent.max_cost is not None or self.settings.limits.per_day is not None:
-            from gptsh.turn.budget import budget_of
+            from gptsh.turn.budget import Budget
 
-            self.client.budget = budget_of(self.settings, agent.max_cost)
+            self.client.budget = Budget(self.settings, agent.max_cost)
         if self._sends:
             self.client.connect_early(agent.model or "", agent.params)
 

@@ -220,9 +220,9 @@ def run_background() -> None:
     os.chdir("/")  # a disk in use cannot be unmounted
     client = Client(config, os.environ, keys)
     if allowance or config.limits.per_day is not None:
-        from gptsh.turn.budget import budget_of
+        from gptsh.turn.budget import Budget
 
-        client.budget = budget_of(config, float(allowance) if allowance else None)
+        client.budget = Budget(config, float(allowance) if allowance else None)
     tried: set[str] = set()
     while filename := _next_untitled(first, tried):
         tried.add(filename)

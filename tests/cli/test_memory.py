@@ -284,7 +284,9 @@ def test_a_memory_that_failed_is_one_note_and_is_tried_again_later(
         assert run.stdout == "You said: hi\n"
         assert run.code == 0
         assert position(path) is None
-        assert re.fullmatch("gptsh: cannot update the memory of agent .*boom.*\n" * fails, run.stderr)
+        assert re.fullmatch(
+            "gptsh: cannot update the memory of agent .*boom.*\n" * fails, run.stderr
+        )
         model._scripts.clear()
 
 

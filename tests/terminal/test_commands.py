@@ -669,7 +669,10 @@ def test_new_remembers_first_and_comes_whatever_becomes_of_that(
         model.say(
             '{"history_entry": "[2026-01-01 00:00] tea", "memory_update": "- likes tea"}', model="s"
         )
-        talk.plays(("/new", "the memory of agent default was updated from 2 messages"), ("/resume 0", "I like tea"))
+        talk.plays(
+            ("/new", "the memory of agent default was updated from 2 messages"),
+            ("/resume 0", "I like tea"),
+        )
         count = len(model.requests)
         talk.plays(("/new", "is saved"))
         assert len(model.requests) == count  # nothing is due

@@ -365,7 +365,7 @@ class Prompt:
     async def _open_editor(self, event: KeyPressEvent) -> None:
         # Not prompt_toolkit's: it would end the prompt where the file is missing or not UTF-8.
         text = self._pastes.unfold(event.current_buffer.text)
-        with self._interrupts.left_to_child():
+        with self._interrupts.child_gets_ctrl_c():
             text = await run_in_terminal(partial(_edited, text), in_executor=True)
         event.current_buffer.document = Document(self._pastes.fold(text))
 

@@ -234,7 +234,7 @@ class _Run:
             for message in self.session.stored["messages"] if self.session.stored else ():
                 if message["role"] == "assistant" and text_of(message).strip():
                     comment = text_of(message)
-        with self._interrupts.deadline_paused(), self._interrupts.left_to_child():
+        with self._interrupts.deadline_paused(), self._interrupts.child_gets_ctrl_c():
             try:
                 return write_question(words, about, comment)
             except OSError as err:

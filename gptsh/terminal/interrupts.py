@@ -193,7 +193,7 @@ class Interrupts:
             self._redirect = None
 
     @contextlib.contextmanager
-    def left_to_child(self) -> Iterator[None]:
+    def child_gets_ctrl_c(self) -> Iterator[None]:
         r"""Leave Ctrl-C and Ctrl-\ to a child process that has the terminal; ignore them here."""
         handlers = {}
         try:

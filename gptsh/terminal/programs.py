@@ -111,7 +111,7 @@ def _run_pager(command: str, lines: Iterable[str]) -> bool:
     with (
         Interrupts(None) as interrupts,
         interrupts.shielded(),
-        interrupts.left_to_child(),
+        interrupts.child_gets_ctrl_c(),
         stdio.notes_later(),
     ):
         process = subprocess.Popen(

@@ -196,8 +196,8 @@ class Turn:
                 output.check_block(self._text)
         except (GptshError, Interrupted, OSError) as err:
             self._failure = err
-        # What has arrived is saved. From here on a signal waits, except while a slow reader is
-        # waited for.
+        # What has arrived is on disk, or ``session.failure`` says why not. From here on a signal
+        # waits, except while a slow reader is waited for.
         with self._interrupts.shielded():
             self._interrupts.cancel_deadline()
             self._engine.client.end_turn()
@@ -469,7 +469,8 @@ class Turn:
     def _finish(self) -> None:
         """Show the rest, see to the title, write the JSON object, update the memory.
 
-        A failure ends only its own step, but no memory is updated after one.
+        All but the title is saved before. A failure ends only its own step, and the turn ends with
+        the first one; no memory is updated after a failure.
         """
         self._show_rest()
         self._title.end(has_answer=self._last_answer is not None)
@@ -515,7 +516,7 @@ class Turn:
             return
         reported = self._failure
         self._write(partial(screen.writer.conclude, self._json_result(reported)))
-        if screen.is_written:  # a signal that came meanwhile cannot change what it says
+        if screen.is_written:  # what it says is final: a signal that came meanwhile is dropped
             self._failure = reported
             self._interrupts.discard_pending()
 

@@ -199,7 +199,7 @@ class _Run:
             files,
             sources.paths,
             sources.pipe_index,
-            expects_pipe=not flags.has_labels,
+            needs_question=not flags.has_labels,
         )
         if flags.edit:
             words = self._edit(words, given.piped)

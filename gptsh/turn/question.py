@@ -42,11 +42,11 @@ def read_input(
     paths: Sequence[str],
     pipe_index: int | None,
     *,
-    expects_pipe: bool,
+    needs_question: bool,
 ) -> Input:
     """Read the paths, and what is piped, whose place among them is ``pipe_index``; None: no pipe.
 
-    ``expects_pipe``: there is nothing to do without a pipe, if there are no words.
+    ``needs_question``: without words, files or a pipe there is nothing to do.
 
     The pipe is read last: a missing file must not cost it. Raises UsageError and TooLong as
     ``Files.attach``.
@@ -56,7 +56,7 @@ def read_input(
     before = files.attach(paths[:pipe_index])
     after = files.attach(paths[pipe_index:])
     has_prompt = bool(words.strip() or before or after)
-    piped = _read_pipe(files, has_prompt=has_prompt, expects_pipe=expects_pipe)
+    piped = _read_pipe(files, has_prompt=has_prompt, needs_question=needs_question)
     if piped is None:
         return Input([*before, *after])
     return Input([*before, piped, *after], piped)
@@ -84,14 +84,14 @@ def make_question(
     return None if is_blank(message) else message
 
 
-def _read_pipe(files: "Files", *, has_prompt: bool, expects_pipe: bool) -> Part | None:
+def _read_pipe(files: "Files", *, has_prompt: bool, needs_question: bool) -> Part | None:
     """Read the piped input as a part; None if it is blank, which is noted where it was expected."""
-    is_prompted = has_prompt or not expects_pipe
+    is_prompted = has_prompt or not needs_question
     check = partial(files.check_size, "stdin")
     data = stdio.read_piped(prompted=is_prompted, check=check)
     if data and not data.isspace():
         return files.part("stdin", data)
-    if is_prompted and expects_pipe and stdio.is_pipe(sys.stdin):
+    if is_prompted and needs_question and stdio.is_pipe(sys.stdin):
         stdio.note("nothing was piped in: only the prompt is sent")
     return None
 

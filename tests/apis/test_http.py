@@ -513,9 +513,9 @@ def test_a_kept_connection_that_the_server_has_closed_is_replaced(
     time.sleep(0.2)
     (tmp_path / "hangs").unlink()
     assert process.communicate()[0] == b"Done.\n"
-    # The first one was closed while the tool server started.
     assert len(model.requests) == 2
-    assert model.connections == 3
+    # A third one, if the first was closed while the tool server started.
+    assert model.connections in (2, 3)
 
 
 @pytest.mark.parametrize("idle_timeout", [None, 0.05], ids=["kept", "closed by the server"])

@@ -54,7 +54,7 @@ class Budget:
 
     def check(self, request: Request) -> None:
         """Raise TooExpensive if a request may cost too much, ConfigError if nobody knows it."""
-        price = self._highest_price(request)
+        price = self._expected_price(request)
         _refuse_above("max_cost", self._max_cost, self._spent, request, price)
         if self._per_day is not None:
             _refuse_above("per_day", self._per_day, _spent_today(), request, price)
@@ -65,7 +65,7 @@ class Budget:
 
         Raises as ``check``, and StoreError: without its ledger a limit of the day cannot be kept.
         """
-        price = self._highest_price(request)
+        price = self._expected_price(request)
         day = date.today().isoformat()
         with self._lock:
             _refuse_above("max_cost", self._max_cost, self._spent, request, price)
@@ -79,7 +79,7 @@ class Budget:
                 cost = cost_of(self._settings, request.model, answer.usage)
             if cost is None and answer.message("error") is None:  # nothing has arrived
                 cost = 0.0
-            if cost is not None:  # else the highest price stays counted
+            if cost is not None:  # else the expected price stays counted
                 self._correct(cost - price, day)
 
     def _reserve_today(self, request: Request, price: float) -> None:
@@ -94,7 +94,7 @@ class Budget:
         _change_spent_today(add)
 
     def _correct(self, difference: float, day: str) -> None:
-        """Add what a request has cost more or less; a ledger that fails keeps the highest price."""
+        """Add what a request has cost more or less; a ledger that fails keeps the expected price."""
         with self._lock:
             self._spent += difference
         if self._per_day is None or date.today().isoformat() != day:
@@ -104,8 +104,11 @@ class Budget:
         except StoreError as err:
             stdio.note(str(err))
 
-    def _highest_price(self, request: Request) -> float:
-        """Return what a request costs at most, with one web search where its fee is known.
+    def _expected_price(self, request: Request) -> float:
+        """Return what a request may cost: with an answer that is as long as a parameter allows.
+
+        Without such a parameter it counts as ``_ANSWER_TOKENS`` long. A web search counts once,
+        where its fee is known.
 
         Raises ConfigError if its price is unknown, unless ``allow_unknown`` is set.
         """

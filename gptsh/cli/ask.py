@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gptsh.cli.jobs import (
@@ -30,6 +29,7 @@ from gptsh.turn.question import has_piped_input, make_question, read_input, temp
 from gptsh.turn.session import Session, write_events
 
 if TYPE_CHECKING:
+    from gptsh.config.agents import Agent
     from gptsh.turn.engine import Engine, Setup
 
 # Options that make sense alone: a prompt of one such word without dashes may be a mistake.
@@ -71,16 +71,13 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         if flags.retry:
             run.begin_turn()
         else:
-            question = run.read_question(sources)
-            if flags.edit and question is None:
-                stdio.note("the question is empty, so nothing was asked")
-                return 0
-        if sources.waits_for_pipe:
-            run.session = Session.open(ref)  # another run may have added to it meanwhile
-
+            question = run.read_question(sources, ref)
         reporter.expects_answer = question is not None or not (flags.compact or options.has_labels)
         if question is not None or flags.retry:
             return run.ask(question)
+        if flags.edit:
+            stdio.note("the question is empty, so nothing was asked")
+            return 0
         if flags.compact:
             return run.compact()
         if ref is None:
@@ -112,6 +109,7 @@ class _Run:
         self._options = options
         self._engine = engine
         self._interrupts = interrupts
+        self._setup: Setup | None = None
 
     def begin_turn(self) -> "Setup":
         """Begin a turn that is sure to ask, or at least expected to; return its setup.
@@ -120,14 +118,21 @@ class _Run:
         """
         if self._flags.snapshot is not None:
             check_snapshot(self._flags.snapshot, self.session.stored)
+        return self._begun()
+
+    def _begun(self) -> "Setup":
+        """Return the setup of the turn, which begins with it. Raises ConfigError, UsageError."""
+        if self._setup is None:
+            self._setup = self._engine.resolve(self._options, self.session.stored)
+            self._engine.begin_turn(self._setup)
         return self._setup
 
-    @cached_property
-    def _setup(self) -> "Setup":
-        """The setup of the turn, which begins with it. Raises ConfigError, UsageError."""
-        setup = self._engine.resolve(self._options, self.session.stored)
-        self._engine.begin_turn(setup)
-        return setup
+    def _reopen(self, ref: str | None) -> None:
+        """Read the session again; what another run has added may mean another agent or model."""
+        stored = self.session.stored
+        self.session = Session.open(ref)
+        if self.session.stored != stored:
+            self._setup = None
 
     def ask(self, question: Message | None) -> int:
         """Ask the question; without one, ask again what the session has left unanswered."""
@@ -135,7 +140,7 @@ class _Run:
 
         session = self.session
         with _recovery_hints(self._flags, question, session):
-            setup = self._setup
+            setup = self._begun()
             turn = Turn(self._engine, self._options, self._interrupts, session, question, setup)
             session.note_new_name()
             return turn.run()
@@ -148,7 +153,7 @@ class _Run:
         if self._flags.apply and session.location is None:
             problem = f"{session.given_ref}: cannot compact a point of a session"
             raise UsageError(problem, "compact the session, or ask from the point")
-        compact(self._engine, self._options, self._interrupts, session, self._setup)
+        compact(self._engine, self._options, self._interrupts, session, self._begun())
         return 0
 
     def label(self, ref: str) -> int:
@@ -179,17 +184,15 @@ class _Run:
 
     # ---- the question
 
-    def read_question(self, sources: Sources) -> Message | None:
+    def read_question(self, sources: Sources, ref: str | None) -> Message | None:
         """Read the question from all its sources; None if there is none.
 
         Raises ConfigError, and UsageError and TooLong as ``read_input``.
         """
         flags = self._flags
-        if self._expects_question(sources):
-            # An error of the options comes before the pipe is read: nobody can pipe it in twice.
-            agent = self.begin_turn().agent
-        else:
-            agent = agent_of(self._engine.settings, self._options, self.session.stored)
+        expects_question = self._expects_question(sources)
+        # An error of the options comes before the pipe is read: nobody can pipe it in twice.
+        agent = self._agent(expects_question=expects_question)
         template = template_of(agent, flags.var, "--var")
 
         files = Files(self._engine.client, agent.model, refuses=flags.truncate is None)
@@ -201,6 +204,10 @@ class _Run:
             sources.pipe_index,
             needs_question=not flags.has_labels,
         )
+        if sources.waits_for_pipe:
+            self._reopen(ref)
+            agent = self._agent(expects_question=expects_question)
+            template = template_of(agent, flags.var, "--var")
         if flags.edit:
             words = self._edit(words, given.piped)
             if not words.strip():
@@ -209,6 +216,12 @@ class _Run:
         if question:
             _note_single_word(flags, question)
         return question
+
+    def _agent(self, *, expects_question: bool) -> "Agent":
+        """Return the agent of the turn, which begins if a question is expected."""
+        if expects_question:
+            return self.begin_turn().agent
+        return agent_of(self._engine.settings, self._options, self.session.stored)
 
     def _expects_question(self, sources: Sources) -> bool:
         """Return whether a question is sure to follow, or at least expected from the pipe."""

@@ -330,3 +330,19 @@ def test_a_run_that_waits_for_its_pipe_knows_what_another_run_has_saved_meanwhil
         message["content"] for message in model.sent[-1]["messages"] if message["role"] == "user"
     ]
     assert asked[:2] == ["first", "second"]
+
+
+@pytest.mark.slow
+def test_a_run_that_waits_for_its_pipe_uses_the_agent_that_another_run_has_chosen(
+    lab: Home,
+) -> None:
+    lab.configure('[agents.default]\nmodel = "echo"\n[agents.b]\nmodel = "echo/b"\n')
+    lab.run("-s", "@plan", "first")
+    process = lab.start("-s", "@plan", "third", stdin=subprocess.PIPE)
+    assert process.stderr
+    read_until(process.stderr, WAITING)
+    lab.run("-s", "@plan", "-a", "b", "second")
+    process.communicate(b"piped")
+    [doc] = lab.docs()
+    assert doc["agent"]["name"] == "b"
+    assert doc["messages"][-1]["model"] == "echo/b"

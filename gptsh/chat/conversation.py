@@ -18,8 +18,9 @@ from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 from gptsh.terminal.stdio import terminal_style
 from gptsh.text import open_fence, quantity
+from gptsh.turn.agents import agent_of
 from gptsh.turn.attached_files import Files
-from gptsh.turn.options import TurnOptions, agent_of, check_snapshot
+from gptsh.turn.options import TurnOptions, check_snapshot
 from gptsh.turn.question import Input, make_question, template_of
 from gptsh.turn.session import Session
 

@@ -46,9 +46,10 @@ from gptsh.render.session import snapshots_of
 from gptsh.terminal import stdio
 from gptsh.terminal.stdio import obeys_escapes
 from gptsh.text import format_size, one_line, quantity, visible
+from gptsh.turn.agents import agent_of, model_of, params_for
 from gptsh.turn.attached_files import Files, is_path
 from gptsh.turn.engine import with_tools
-from gptsh.turn.options import TurnOptions, agent_of, model_of, params_for, parse_params
+from gptsh.turn.options import TurnOptions, parse_params
 from gptsh.turn.question import template_of
 from gptsh.turn.screen import Screen
 

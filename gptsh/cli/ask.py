@@ -23,8 +23,9 @@ from gptsh.messages import Message, Part, text_of
 from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts
+from gptsh.turn.agents import agent_of
 from gptsh.turn.attached_files import Files
-from gptsh.turn.options import TurnOptions, agent_of, check_snapshot
+from gptsh.turn.options import TurnOptions, check_snapshot
 from gptsh.turn.question import has_piped_input, make_question, read_input, template_of
 from gptsh.turn.session import Session, write_events
 

@@ -17,7 +17,8 @@ from gptsh.messages import matches_model
 from gptsh.render.lists import agent_line, model_line, model_table, tool_line
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
-from gptsh.turn.options import TurnOptions, agent_of, model_of
+from gptsh.turn.agents import agent_of, model_of
+from gptsh.turn.options import TurnOptions
 
 if TYPE_CHECKING:
     from gptsh.tools.toolbox import OfferedTool

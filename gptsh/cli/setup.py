@@ -16,7 +16,7 @@ from gptsh.errors import ConfigError, UsageError
 from gptsh.terminal import stdio
 from gptsh.terminal.asking import ask_line
 from gptsh.text import one_line, quantity, shorten
-from gptsh.turn.options import model_of
+from gptsh.turn.agents import model_of
 
 if TYPE_CHECKING:
     import asyncio

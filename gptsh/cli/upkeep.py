@@ -17,8 +17,8 @@ from gptsh.manage.removing import ChangeReport
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 from gptsh.text import one_line, quantity
+from gptsh.turn.agents import stored_agent
 from gptsh.turn.budget import Budget
-from gptsh.turn.options import stored_agent
 from gptsh.turn.small_model import Consolidated, Consolidation, has_memory
 
 # ---- pruning

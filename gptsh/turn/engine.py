@@ -18,7 +18,8 @@ from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 from gptsh.terminal.stdio import STRUCTURED
-from gptsh.turn.options import TurnOptions, agent_of, params_for, unknown_import
+from gptsh.turn.agents import agent_of, params_for, unknown_import
+from gptsh.turn.options import TurnOptions
 from gptsh.turn.screen import Output
 
 if TYPE_CHECKING:

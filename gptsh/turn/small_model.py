@@ -20,7 +20,8 @@ from gptsh.render.report import as_error
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts, interruptible
 from gptsh.text import quantity
-from gptsh.turn.options import TurnOptions, agent_of, small_model
+from gptsh.turn.agents import agent_of, small_model
+from gptsh.turn.options import TurnOptions
 from gptsh.turn.screen import Screen
 from gptsh.turn.session import Session
 

@@ -27,8 +27,9 @@ from gptsh.errors import GptshError, SessionGone, TooExpensive, UsageError
 from gptsh.llm.client import Client
 from gptsh.messages import beginning_of, final_answer, starts_turn, text_of
 from gptsh.models.facts import split_model
+from gptsh.turn.agents import set_small_model, small_model, stored_agent
 from gptsh.turn.engine import Engine
-from gptsh.turn.options import TurnOptions, set_small_model, small_model, stored_agent
+from gptsh.turn.options import TurnOptions
 from gptsh.turn.session import Session
 
 # Characters of each piped or attached text; the words alone often are the same ones.

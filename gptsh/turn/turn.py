@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 _MAX_REFUSALS = 2  # of a prompt as too long, after which the turn asks with a shorter one
 _STATE_PERIOD = 2.0  # seconds between two looks at what a server that has not answered is doing
+_FROM_OUTSIDE = (Interrupted, OSError)  # a signal, the deadline, a reader that left
 _LOADING = ("loading", "downloading")  # the states of llama.cpp's router that take minutes
 
 
@@ -320,39 +321,42 @@ class Turn:
         Raises GptshError for an answer that is incomplete or empty, and what ended it early.
         """
         answer = Answer()
-        partial_reason: str | None = "error"  # None: the server has completed the answer
         self.prompt = prompt
         try:
             self._show_while_arriving(prompt.request, answer)
-            partial_reason = None
-        except NoAnswer as err:
-            raise self._planner.explain_silence(err, prompt) from None
-        except TimedOut:
-            partial_reason = "timeout"
-            raise
-        except Filtered:
-            answer.finish(CONTENT_FILTER)  # so that the question is known to be refused
-            partial_reason = None
-            raise
-        except (Interrupted, OSError) as err:  # a signal, the deadline, a reader that left
-            self._interrupts.cancel_deadline()
+        except BaseException as err:  # whatever it is, what has arrived is saved
+            message = self._save_arrived(answer, prompt, err)
+            if isinstance(err, NoAnswer):
+                raise self._planner.explain_silence(err, prompt) from None
             by_deadline = isinstance(err, Interrupted) and err.by_deadline
-            if not answer.finished:
-                partial_reason = "timeout" if by_deadline else "interrupted"
-                raise
-            partial_reason = None
-            if not by_deadline:
+            if not (by_deadline and answer.finished):
                 raise
             self._timed_out = True  # which is no failure: only the usage is missing
-        finally:
-            # What has arrived is saved whatever happens, and a second signal waits for that.
-            with self._interrupts.shielded():
-                message = answer.message(partial_reason)
-                if message is not None:
-                    self._save_answer(message, prompt)
+        else:
+            message = self._save_arrived(answer, prompt, None)
         self._screen.close_answer()
         if message is not None and not calls_to_run(message, prompt.request):
             self._check_answer(message)
+
+    def _save_arrived(
+        self,
+        answer: Answer,
+        prompt: Prompt,
+        failure: BaseException | None,
+    ) -> Message | None:
+        """Save what has arrived until a failure, or the whole answer; return it, None for nothing.
+
+        A second signal waits for that.
+        """
+        with self._interrupts.shielded():
+            if isinstance(failure, _FROM_OUTSIDE):
+                self._interrupts.cancel_deadline()
+            if isinstance(failure, Filtered):
+                answer.finish(CONTENT_FILTER)  # so that the question is known to be refused
+            message = answer.message(_partial_reason(failure, answer))
+            if message is not None:
+                self._save_answer(message, prompt)
+        return message
 
     def _show_while_arriving(self, request: Request, answer: Answer) -> None:
         """Send a request; collect its answer in ``answer``, and show it as it arrives."""
@@ -576,3 +580,16 @@ class Turn:
                 return
             except (GptshError, OSError) as err:
                 stdio.note(f"no old session was archived: {err}")
+
+
+def _partial_reason(failure: BaseException | None, answer: Answer) -> str | None:
+    """Return why an answer is partial; None if the server has completed it."""
+    if failure is None:
+        return None
+    if answer.finished and isinstance(failure, (*_FROM_OUTSIDE, Filtered)):
+        return None
+    if isinstance(failure, TimedOut):
+        return "timeout"
+    if isinstance(failure, Interrupted) and failure.by_deadline:
+        return "timeout"
+    return "interrupted" if isinstance(failure, _FROM_OUTSIDE) else "error"

@@ -502,7 +502,7 @@ _LAST_LINE = b"]}"
 
 @again_if_stale
 def write_document(path: Path, doc: Document, *, fsync: bool) -> None:
-    """Replace a document's file; its totals are those of ``usage.update_totals``.
+    """Replace a document's file. Only ``usage.write_session`` calls this: it sets the totals.
 
     Removes from the document what may be secret: parameters that are not safe, and all about the
     provider except its name. Raises OSError, StoreError if it is not JSON.

@@ -25,7 +25,7 @@ from gptsh.core.listing import (
     used_at,
 )
 from gptsh.core.turns import merge
-from gptsh.core.usage import update_totals
+from gptsh.core.usage import write_session
 from gptsh.jsonio import as_dict
 from gptsh.messages import starts_turn, typed_text
 
@@ -69,10 +69,8 @@ def move_to_archive(path: Path) -> None:
         current, _ = document.read_document(path)
         older, _ = document.read_document(target)
         status = path.stat()
-        joined = merge(older, current)
-        update_totals(joined)
-        document.write_document(path, joined, fsync=True)
-        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        times = (status.st_atime_ns, status.st_mtime_ns)
+        write_session(path, merge(older, current), fsync=True, times=times)
     move_session(path, folder)
 
 

@@ -5,7 +5,6 @@ under the store's lock: writers never overwrite each other, and a session only g
 session returns with its next message. docs/api.md has the functions for scripts.
 """
 
-import os
 import random
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -305,18 +304,18 @@ def _touch(doc: Document) -> None:
 
 def _write(new: Document, path: Path, stored: Document | None, *, fsync: bool, touch: bool) -> Path:
     """Write a session and return its path: from the archive it returns with its next message."""
-    from gptsh.core.usage import update_totals
+    from gptsh.core.usage import write_session
 
-    status = path.stat() if stored and not touch else None
+    times = None
+    if stored and not touch:
+        status = path.stat()
+        times = (status.st_atime_ns, status.st_mtime_ns)
     has_grown = stored is None or len(new["messages"]) > len(stored["messages"])
     if has_grown and path.parent != sessions_folder():
         from gptsh.core import retention
 
         path = retention.move_session(path, sessions_folder())
-    update_totals(new)
-    document.write_document(path, new, fsync=fsync)
-    if status:
-        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    write_session(path, new, fsync=fsync, times=times)
     return path
 
 

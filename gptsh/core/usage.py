@@ -1,10 +1,12 @@
-"""Count the tokens and the cost of a session by day and model, at each save.
+"""Count the tokens and the cost of a session by day and model; write its file with these totals.
 
 A session counts its own answers: what a fork inherited counts in its origin.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from gptsh.core import document
@@ -17,10 +19,23 @@ if TYPE_CHECKING:
     from gptsh.core.document_types import Days, Sums
 
 
-def update_totals(doc: Document) -> None:
-    """Compute the totals that a file keeps: those of all messages, and those by day and model."""
+def write_session(
+    path: Path,
+    doc: Document,
+    *,
+    fsync: bool,
+    times: tuple[int, int] | None = None,
+) -> None:
+    """Replace a session's file; its totals, of all messages and by day and model, are computed.
+
+    ``times`` are the file's last access and last change (ns); None: now. The caller holds the
+    store's lock. Raises as ``write_document``.
+    """
     document.recount(doc)
     doc["stats"]["days"] = sums_by_day(doc)
+    document.write_document(path, doc, fsync=fsync)
+    if times:
+        os.utime(path, ns=times)
 
 
 def read_days(path: str) -> "tuple[Head, Days]":

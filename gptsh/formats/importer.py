@@ -1,7 +1,6 @@
 """Recognise the format of an import, and add its sessions to the store without duplicates."""
 
 import contextlib
-import os
 import re
 from collections.abc import Iterator
 from datetime import datetime
@@ -10,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gptsh import files
-from gptsh.core import document, folders, listing, locks, sessions, turns, usage
+from gptsh.core import document, folders, listing, locks, sessions, turns
 from gptsh.core.document import VERSION, Document
 from gptsh.core.folders import FILENAME, ID, archive_folder, session_names, sessions_folder
 from gptsh.core.turns import join_messages, merge
+from gptsh.core.usage import write_session
 from gptsh.errors import BadSession
 from gptsh.formats import chat_exports, claude_code, coding_agents, gptsh, llm, nanobot, openai
 from gptsh.formats.source import Results, Source
@@ -233,9 +233,7 @@ class Importer:
 
     def _write(self, doc: Document, path: Path, file_time: int) -> None:
         """Write the document; its file gets ``file_time`` (ns), as an import is no use of it."""
-        usage.update_totals(doc)
-        document.write_document(path, doc, fsync=False)
-        os.utime(path, ns=(file_time, file_time))
+        write_session(path, doc, fsync=False, times=(file_time, file_time))
         self._written.append(path)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from gptsh import files
 from gptsh.core import document, folders, locks, turns
-from gptsh.core.document import VERSION, Document, Head
+from gptsh.core.document import VERSION, Document
 from gptsh.core.folders import (
     FILENAME,
     ID,
@@ -27,17 +27,15 @@ from gptsh.core.folders import (
 )
 from gptsh.core.listing import SessionSummary, find_project, list_sessions
 from gptsh.errors import BadSession, SessionGone, StoreError
-from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
+from gptsh.jsonio import JsonObject, as_str
 from gptsh.messages import (
     Message,
-    Request,
     just_after,
     new_message_id,
     starts_turn,
     sum_costs,
     timestamp,
 )
-from gptsh.text import one_line
 
 if TYPE_CHECKING:
     from gptsh.core.document_types import AgentInfo, Meta, ProviderInfo
@@ -420,56 +418,7 @@ def name_for(doc: Document) -> str:
 
 # ---- titles
 #
-# What the small model is asked for, and what of its answer is used; whether a title is missing.
-# When it is asked, and by which process, is the turn's business.
-
-_SYSTEM = (
-    "You generate a short, human-friendly title for a conversation "
-    "based solely on the first user message. "
-    "Return 3–7 plain words in Title Case. "  # noqa: RUF001
-    "No punctuation, no quotes, no extra text."
-)
-_SOURCE = 2000  # characters of the first question that the title is made from
-_WIDTH = 80
-_TOKENS = 24
-_QUOTES = "\"'`*#“”‘’ "  # noqa: RUF001
-_TITLE_LABEL = r"(?i)^[*#\s]*title\s*:"  # that some models write before the title
-
-
-def wants_title(doc: Document) -> bool:
-    """Return whether to ask for a title: there is none, and each request for one was late."""
-    is_asked = any(not call.get("late") for call in _title_calls(doc))
-    return not doc["title"] and not is_asked and any(map(starts_turn, doc["messages"]))
-
-
-def is_left_to_background(head: Head) -> bool:
-    """Return whether a run has left the title to the background process, by a file's head."""
-    calls = _title_calls(head)
-    return not head.get("title") and bool(calls) and all(call.get("late") is True for call in calls)
-
-
-def _title_calls(head: Head) -> list[JsonObject]:
-    calls = as_dicts(as_dict(head.get("usage")).get("calls"))
-    return [call for call in calls if call.get("kind") == "title"]
-
-
-def title_request(first_user: str, small_model: str) -> Request:
-    """Return the request for a title of a few words, made from the first question."""
-    from gptsh.models.facts import likely_facts, small_params, split_model
-
-    messages: list[Message] = [
-        {"role": "system", "content": _SYSTEM},
-        {"role": "user", "content": first_user[:_SOURCE]},
-    ]
-    params = small_params(likely_facts(*split_model(small_model)), _TOKENS)
-    return Request(small_model, messages, params, stream=False)
-
-
-def title_in(answer: str) -> str | None:
-    """Return the title in the first line of an answer, without label and quotes; None for none."""
-    line = one_line(answer.strip().split("\n", 1)[0])
-    line = re.sub(_TITLE_LABEL, "", line)
-    return line.strip(_QUOTES).rstrip(".!,;: ")[:_WIDTH].rstrip() or None
+# For scripts. ``core/titles.py`` has the request, ``turn/titles.py`` asks for the title of a turn.
 
 
 def generate_title(
@@ -484,6 +433,8 @@ def generate_title(
     by name, such as ``litellm.completion``, or an object with ``chat.completions.create``. It
     returns text or a chat completion.
     """
+    from gptsh.core.titles import title_in, title_request
+
     if not small_model or not first_user.strip():
         return None
     request = title_request(first_user, small_model)

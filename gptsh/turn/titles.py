@@ -3,7 +3,7 @@
 A hosted provider, or any server that has a ``model_small``, is asked when the answer begins, and
 its title is kept if it is there when the answer has ended. A title that is late, or that a
 self-hosted server is to make with the model that answers, is left to the background process. No run
-waits for either. What is asked is in ``core/sessions.py``.
+waits for either. What is asked is in ``core/titles.py``.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings, cost_of
 from gptsh.content.answer import Answer, is_open
 from gptsh.core import document, listing, locks, sessions
-from gptsh.core.document import Document
+from gptsh.core.document import Document, Head
 from gptsh.core.folders import newest_first, sessions_folder
-from gptsh.core.sessions import is_left_to_background, title_in, title_request, wants_title
 from gptsh.errors import GptshError, SessionGone, TooExpensive, UsageError
+from gptsh.jsonio import JsonObject, as_dict, as_dicts
 from gptsh.llm.client import Client
 from gptsh.messages import beginning_of, final_answer, starts_turn, text_of
 from gptsh.models.facts import split_model
@@ -39,6 +39,23 @@ _LONGEST_WAIT = 600.0  # seconds that the background process waits for the turns
 _IDLE = 1.0  # seconds without a turn, until the background process asks
 _POLL = 0.1  # seconds
 _NICE = 10  # added to the niceness of the background process: it yields to the user's programs
+
+
+def _wants_title(doc: Document) -> bool:
+    """Return whether to ask for a title: there is none, and each request for one was late."""
+    is_asked = any(not call.get("late") for call in _title_calls(doc))
+    return not doc["title"] and not is_asked and any(map(starts_turn, doc["messages"]))
+
+
+def _is_left_to_background(head: Head) -> bool:
+    """Return whether a run has left the title to the background process, by a file's head."""
+    calls = _title_calls(head)
+    return not head.get("title") and bool(calls) and all(call.get("late") is True for call in calls)
+
+
+def _title_calls(head: Head) -> list[JsonObject]:
+    calls = as_dicts(as_dict(head.get("usage")).get("calls"))
+    return [call for call in calls if call.get("kind") == "title"]
 
 
 class TitleThread(threading.Thread):
@@ -62,12 +79,14 @@ class TitleThread(threading.Thread):
             doc = sessions.load_session(self._filename)
         except GptshError:  # it was deleted, or cannot be read any more
             return
-        if wants_title(doc):  # else another run has asked meanwhile
+        if _wants_title(doc):  # else another run has asked meanwhile
             first_question = next(filter(starts_turn, doc["messages"]))
             self.title = self._ask(beginning_of(first_question, _ATTACHED))
 
     def _ask(self, question: str) -> str | None:
         """Return the title that the model gives a question, as ``title`` has it."""
+        from gptsh.core.titles import title_in, title_request
+
         if not question.strip():
             return ""
         request = title_request(question, self._model)
@@ -124,7 +143,7 @@ class Title:
         has_small_model = set_small_model(engine.settings, agent) is not None
         if model is None or not (has_small_model or self._options.make_title):
             return
-        if is_left_to_background(session.doc):  # by an earlier turn
+        if _is_left_to_background(session.doc):  # by an earlier turn
             self._is_left_to_background = True
         elif has_small_model or not engine.settings.providers.for_model(model).is_self_hosted:
             claim = locks.claim_of_title(session.filename)
@@ -162,7 +181,7 @@ def title_model(config: Settings, agent: Agent, doc: Document) -> str | None:
     The built-in ``echo`` makes none, and a session that it answers gets none.
     """
     model = small_model(config, agent)
-    if not (config.sessions.titles and model and wants_title(doc)):
+    if not (config.sessions.titles and model and _wants_title(doc)):
         return None
     for name in (agent.model or "", model):
         if split_model(name)[0] == "echo":
@@ -247,7 +266,7 @@ def _next_untitled(first: str, tried: set[str]) -> str | None:
         if is_old or filename in tried:
             continue
         doc = listing.try_read(f"{folder}/{filename}", document.read_head)
-        if isinstance(doc, dict) and is_left_to_background(doc):
+        if isinstance(doc, dict) and _is_left_to_background(doc):
             return filename
     return None
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gptsh.core import locks, sessions
-from gptsh.core.sessions import title_in
+from gptsh.core.titles import title_in
 from tests.support.home import Home, lab_config, read_until, wait_for_exit, wait_until
 from tests.support.screens import Tmux, needs_tmux
 from tests.support.server import Cut, ModelServer, answer

@@ -345,6 +345,10 @@ def test_block_0_is_refused_before_anything_is_sent(lab: Home, model: ModelServe
     assert model.sent == []
 
 
+def test_a_short_option_takes_its_value_after_an_equals_sign_too(home: Home) -> None:
+    assert home.run("-m=echo", "-o=text", "hi").stdout == "You said: hi\n"
+
+
 def test_an_answer_of_an_earlier_point_is_shown(lab: Home) -> None:
     lab.run("first")
     lab.run("-c", "second")

@@ -68,6 +68,8 @@ def _sessions(source: Source) -> Results:
             yield from _sessions_in(_Log(db), source)
     except (sqlite3.Error, OSError) as err:
         raise BadInput(f"not readable as a database: {err}") from err
+    except UnicodeDecodeError as err:  # by sqlite3, whose error quotes a damaged schema
+        raise BadInput("not readable as a database: its schema is damaged") from err
 
 
 def _sessions_in(log: "_Log", source: Source) -> Results:

@@ -31,6 +31,16 @@ def test_what_llm_logged_before_its_message_store_is_counted_and_the_way_is_told
     assert run.stderr.count(f": 2 conversations {ADVICE}\n") == 1
 
 
+def test_a_schema_that_is_damaged_and_no_text_is_refused_in_one_line(home: Home) -> None:
+    path = write(home.folder, Script("CREATE TABLE turns (thread_id);"), "logs.db")
+    intact = Path(path).read_bytes()
+    Path(path).write_bytes(intact.replace(b"CREATE TABLE", b"CREATE TABL\xff"))
+    run = import_file(home, path)
+    assert run.stderr == f"gptsh: {path}: not readable as a database: its schema is damaged\n"
+    assert run.stdout == ""
+    assert run.code == 2
+
+
 def test_a_conversation_that_was_continued_since_is_read_with_its_earlier_messages(
     home: Home,
 ) -> None:

@@ -144,7 +144,7 @@ def format_usd(cost: float) -> str:
 def dollars(cost: float, decimals: int) -> str:
     """Return a cost for a table or a status line, such as ``$0.0123``, or ``<$0.0001``."""
     smallest = 10**-decimals
-    if 0 < cost < smallest:
+    if 0 < cost < smallest / 2:  # its digits would all be 0
         return f"<${smallest:.{decimals}f}"
     return f"${cost:,.{decimals}f}"
 

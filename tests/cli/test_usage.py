@@ -325,6 +325,15 @@ def test_a_terminal_shows_cents_and_short_dim_bars(spread: Home) -> None:
     assert seen.splitlines()[-1] == "1 unknown price; + means at least"
 
 
+def test_a_terminal_rounds_a_cost_unless_it_would_be_shown_as_zero(home: Home) -> None:
+    put(home, said("a", "01", cost=0.007), said("b", "02", cost=0.004), said("c", "03", cost=0))
+    seen = Terminal(home, "--usage", env={"NO_COLOR": "1", "TERM": "dumb"}).close()[0].decode()
+    newest, middle, oldest = seen.splitlines()[1:4]
+    assert " $0.00" in newest
+    assert " <$0.01" in middle
+    assert " $0.01" in oldest
+
+
 def test_names_without_a_provider_are_of_the_sessions_own(home: Home) -> None:
     call = {
         "id": "c",

@@ -1,6 +1,6 @@
 """Run the command as a process: ``gptsh``, or ``python -m gptsh``; end with its exit code."""
 
-import _signal  # signal itself imports enum: a Ctrl-C meanwhile would end in a traceback
+import _signal  # signal itself imports enum: a Ctrl-C during that import would end in a traceback
 
 if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
     # Until there is something to save, Ctrl-C ends the process at once.

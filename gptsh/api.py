@@ -211,7 +211,8 @@ def _checked(function: str, question: object, options: Options) -> Options:
     given = cast("Options", values)
     truncate = given.get("truncate")
     if truncate is not None and truncate not in ENDS:
-        raise UsageError(f"truncate is {truncate!r}", f"choose from {', '.join(ENDS)}")
+        problem = f"invalid value for truncate: {truncate!r}"
+        raise UsageError(problem, f"choose from {', '.join(ENDS)}")
     if not given.get("save", True):
         for label in ("name", "tags", "untag"):
             if given.get(label):

@@ -140,7 +140,7 @@ def _first_steps(tape: Recorder, model: ModelServer) -> None:
     tape.enter("gptsh --init", r"Provider \[openai\]: *$")
     tape.enter("hosted_vllm", "Model: *$", 1)
     tape.enter("qwen3", r"Wrote (.|\n)*^\$$")
-    tape.enter("gptsh --init", "is there already")
+    tape.enter("gptsh --init", "already exists")
     tape.enter("head -14 config.toml", "default_agent")
 
 

@@ -200,9 +200,9 @@ class Conversation:
         try:
             self.session = Session.open(location)
         except UnknownSession as err:
-            problem = f"session {location[folders.ID]} was deleted meanwhile"
+            problem = f"session {location[folders.ID]} was deleted by another process"
             raise SessionGone(problem, todo) from err
-        except BadSession as err:  # its file was damaged meanwhile
+        except BadSession as err:  # its file was damaged since the last turn
             self.is_unsaved = True
             err.hint = todo
             raise

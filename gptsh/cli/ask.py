@@ -83,7 +83,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             return run.compact()
         if ref is None:
             way = "; gptsh -i opens a conversation" if stdio.is_terminal(sys.stdin) else ""
-            raise UsageError("no prompt", f"give words or pipe text in{way}; gptsh -h shows how")
+            raise UsageError("no prompt", f"add a prompt, or pipe text in{way}; gptsh -h shows how")
         if options.has_labels and not flags.dry_run:
             return run.label(ref)
         if _is_unanswered(run.session):
@@ -262,7 +262,7 @@ def _note_single_word(flags: Flags, question: Message) -> None:
     word = flags.prompt[0]
     options = [name for name in _COMMANDS if name in (f"--{word}", f"--list-{word}")]
     if options and question["content"] == word and not flags.given:
-        stdio.note(f"{word!r} goes to the model as a question; the option is gptsh {options[0]}")
+        stdio.note(f"{word!r} is sent to the model as a question; the option is gptsh {options[0]}")
     elif ("." in word or "/" in word) and os.path.isfile(word) and not has_piped_input(question):
         stdio.note(f"sending {word!r} as text; use -f {word} to attach the file")
 
@@ -337,11 +337,12 @@ def _expected_output(flags: Flags, config: Settings) -> str | None:
 def _check_shown(flags: Flags, session: Session) -> None:
     """Raise UsageError if there is no session to show, or if the options need a question."""
     if session.stored is None:
-        raise UsageError(f"there is no session {session.given_ref} yet", "give words to begin it")
-    answered = f"session {session.given_ref} has no question without an answer"
+        problem = f"session {session.given_ref} does not exist yet"
+        raise UsageError(problem, "add a prompt to create it")
+    answered = f"session {session.given_ref} has no unanswered question"
     # An empty word or file was meant as a question: an old answer must not pass for its answer.
     if flags.dry_run or flags.prompt or flags.file:
-        raise UsageError(f"no prompt, and {answered}", "give words or pipe text in")
+        raise UsageError(f"no prompt, and {answered}", "add a prompt, or pipe text in")
     unused = [name for name in flags.given if name in (*AGENT_OPTIONS, "--schema")]
     if unused:
         raise UsageError(f"{unused[0]} needs a prompt", answered)

@@ -148,7 +148,8 @@ def complete(instruction: str) -> int:
     name, _, action = instruction.partition("_")
     if name not in _SHELLS or action not in ("source", "complete"):
         ways = ", ".join(f"{shell}_source" for shell in _SHELLS)
-        raise UsageError(f"_GPTSH_COMPLETE: {instruction!r} is not known", f"it can be {ways}")
+        problem = f"_GPTSH_COMPLETE: unknown instruction {instruction!r}"
+        raise UsageError(problem, f"choose from {ways}")
     shell = _SHELLS[name](build(COMPLETERS), {}, "gptsh", "_GPTSH_COMPLETE")
     if action == "source":
         stdio.write_lines([shell.source().rstrip()])

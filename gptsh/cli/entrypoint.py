@@ -182,7 +182,7 @@ def _check_for_job(row: Row, job: str) -> None:
     if name == job or job in row.jobs:
         return
     if name == "-o" and job == "--export-session":
-        raise UsageError(problem, "--format names the form")
+        raise UsageError(problem, "use --format to choose the format")
     if row.role != "every job":
         is_for_jobs = row.group in _MANAGE_GROUPS
         raise UsageError(problem, _jobs_advice(row) if is_for_jobs else "leave one of them out")

@@ -152,7 +152,7 @@ class _Import:
         """Return the line about a stopped import; "" if it had not read a session yet."""
         if not self._states:
             return ""
-        return f"stopped after {self._totals()}; the same command goes on"
+        return f"stopped after {self._totals()}; run the same command again to continue"
 
     def _sources(self, piped: bytes | None) -> Iterator[Source]:
         """Yield the readable files of the paths. Raises UsageError if one does not exist."""
@@ -267,9 +267,10 @@ class _Import:
 
         self._unread.write_notes()
         if self._possible_names:
-            stdio.note(f"--keep-keys would name them {abbreviate([*self._possible_names])}")
+            names = abbreviate([*self._possible_names])
+            stdio.note(f"with --keep-keys they would be named {names}")
         if not count:
-            raise UsageError(f"{names}: nothing that could be imported", _FORMATS)
+            raise UsageError(f"{names}: found nothing to import", _FORMATS)
         if count > 1:
             stdio.note(self._totals())
 
@@ -277,7 +278,7 @@ class _Import:
         """Raise UsageError if there is one reason why nothing in a file was imported."""
         parts = self._unread.parts()
         if not parts:
-            raise UsageError(f"{name}: no session is in it")
+            raise UsageError(f"{name} contains no session")
         if len(parts) == 1:
             part = parts[0]
             advice = _FORMATS if part.why == _UNKNOWN else ""
@@ -357,14 +358,20 @@ class _Unread:
         unread = self._counts.total()
         if unread:
             unnamed = unread - len(self._noted)
-            remark = f", {unnamed} of them not named" if unnamed else ""
-            stdio.note(f"not read: {unread}{remark}")
+            note = f"{quantity(unread, 'input')} could not be read"
+            if unnamed:
+                note += f"; {unnamed:,} {'is' if unnamed == 1 else 'are'} not listed above"
+            stdio.note(note)
         if self._foreign:
             names = abbreviate([skipped.where for skipped in self._foreign])
-            stdio.note(f"{_UNKNOWN}: {len(self._foreign)} ({names})")
+            count = quantity(len(self._foreign), "file")
+            stdio.note(f"skipped {count} of an {_UNKNOWN} ({names})")
         if self.left_out:
             names = abbreviate(self.left_out)
-            stdio.note(f"no session by name or kind of file: {len(self.left_out)} ({names})")
+            what = "1 file that cannot be a session"
+            if len(self.left_out) != 1:
+                what = f"{len(self.left_out):,} files that cannot be sessions"
+            stdio.note(f"skipped {what}, judging by name or type ({names})")
 
 
 # ---- the bar

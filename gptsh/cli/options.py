@@ -560,7 +560,7 @@ class Flags:
         job="setup:log_in",
         metavar="SERVER",
         value="server",
-        help="Log in at a remote tool server, in the browser.",
+        help="Log in to a remote tool server, in the browser.",
     )
     logout: str | None = option(
         "--logout",
@@ -568,7 +568,7 @@ class Flags:
         job="setup:log_out",
         metavar="SERVER",
         value="server",
-        help="Forget the login at a remote tool server.",
+        help="Log out of a remote tool server.",
     )
     init: bool = option(
         "--init",

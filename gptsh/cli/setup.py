@@ -30,7 +30,7 @@ _Answer = TypeVar("_Answer")
 
 _HEAD = """\
 # The configuration of gptsh. Every key is optional. A key after "#" shows its default, and "…"
-# stands for a value of yours. To set a key, remove its "#", and that of the [table] above it.
+# stands for your own value. To set a key, remove its "#", and that of the [table] above it.
 # "man gptsh" has the same list.
 #
 # The API key of a provider is read from a variable such as OPENAI_API_KEY. Under [providers.NAME],
@@ -47,7 +47,7 @@ def init(flags: Flags) -> int:
     path = settings.config_path(os.environ, flags.config)
     if os.path.lexists(path):
         way_out = "edit it, or name another file with --config PATH"
-        raise UsageError(f"{path} is there already", way_out)
+        raise UsageError(f"{path} already exists", way_out)
     text = "\n".join((_HEAD, *_lines()))
     next_step = "Set model under [agents.default] there, or a key such as OPENAI_API_KEY."
     if stdio.is_terminal(sys.stdin):
@@ -116,7 +116,7 @@ def _ask_model() -> tuple[str, str]:
             return server
         account = config.providers.get(name)
         if account is None:
-            raise ValueError(f"gptsh knows no provider {name!r}; type the URL of a server of yours")
+            raise ValueError(f"unknown provider {name!r}; type the URL of your own server")
         return account
 
     def read_model(name: str) -> str:
@@ -152,7 +152,8 @@ def _find_server(config: Settings, typed: str) -> tuple[Account, list[str]]:
         models = client.model_lists.names(account, REMOTE_TIMEOUT)
         if models:
             return account, models
-    raise ValueError(f"no server at {typed} lists its models; add one that wants a key to the file")
+    advice = "if it needs a key, add it to the config file"
+    raise ValueError(f"no server at {typed} lists its models; {advice}")
 
 
 def _ask(question: str, default: str, read: Callable[[str], _Answer]) -> _Answer:
@@ -180,7 +181,7 @@ def log_in(flags: Flags) -> int:
     # Else Python prints the SDK's log, which quotes secrets.
     logging.getLogger().addHandler(logging.NullHandler())
     asyncio.run(_log_in(server))
-    stdio.note(f"you are logged in at tool server {server.name}; --logout {server.name} forgets it")
+    stdio.note(f"logged in to tool server {server.name}; --logout {server.name} forgets it")
     return 0
 
 
@@ -190,8 +191,8 @@ def log_out(flags: Flags) -> int:
 
     server = _server(flags, flags.logout or "", "--logout")
     if not logins.remove_login(str(server.url)):
-        raise UsageError(f"there is no login at tool server {server.name}")
-    stdio.note(f"the login at tool server {server.name} is forgotten")
+        raise UsageError(f"not logged in to tool server {server.name}")
+    stdio.note(f"logged out of tool server {server.name}")
     return 0
 
 
@@ -207,7 +208,7 @@ def _server(flags: Flags, name: str, option: str) -> "ToolServer":
     (server,) = servers.select([name])
     what = f"tool server {name}"
     if server.url is None:
-        raise UsageError(f"{option}: {what} is a program", "only one with a url has a login")
+        raise UsageError(f"{option}: {what} is a program", "only a server with a url has a login")
     if not logins.is_safe(server.url, server.url):
         problem = f"{option}: the url of {what} begins with http://"
         raise UsageError(problem, "a login needs https://")
@@ -226,7 +227,7 @@ async def _log_in(server: "ToolServer") -> None:
     pasted: asyncio.Queue[str] = asyncio.Queue()
 
     def show(url: str) -> None:
-        stdio.write_stderr(f"Log in at tool server {server.name}:\n{one_line(url)}\n")
+        stdio.write_stderr(f"Log in to tool server {server.name}:\n{one_line(url)}\n")
         way = "the browser opens it" if open_url(url) else "open it in a browser"
         advice = "if its last page cannot be reached, paste the address of that page here"
         stdio.write_stderr(f"({way}; {advice})\n")

@@ -80,7 +80,7 @@ def _show_old(old: list[SessionSummary], flags: Flags) -> None:
         names += item["names"]
     if names:
         note += f", {abbreviate(names)} among them"
-    stdio.note(f"{note}: --yes does it")
+    stdio.note(f"{note}; add --yes to do it")
 
 
 # ---- consolidating
@@ -161,7 +161,7 @@ def _named_session(flags: Flags, consolidation: Consolidation) -> _Target | None
     refuse_filters(flags, "-s or -c")
     _, point = folders.split_ref(ref)
     if point is not None:
-        raise UsageError(f"{ref}: a point cannot be consolidated", "name the session alone")
+        raise UsageError(f"{ref}: a point cannot be consolidated", "name only the session")
     filename = folders.filename_of(ref)
     doc = sessions.load_session(filename)
     agent = consolidation.agent_of(doc)

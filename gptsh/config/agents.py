@@ -173,7 +173,7 @@ class Agents(Mapping[str, Agent]):
         text = ", ".join(others[:_MAX_KNOWN])
         if len(others) > _MAX_KNOWN:
             text += f" and {len(others) - _MAX_KNOWN:,} others"
-        return f"{self._folder}: no agent is in {text}: one is {_FORMS}"
+        return f"{self._folder}: no agent found in {text}; an agent is a file {_FORMS}"
 
     def _is_unused(self, path: Path) -> bool:
         """Return whether a path in the folder is read for no agent, and is not there for people."""
@@ -308,7 +308,7 @@ def _read_prompt(keys: JsonObject, text: str, path: Path) -> Agent:
     key = "prompt" if templates.names_in(text) else "system"
     is_set = key in keys or (key == "system" and "system_file" in keys)
     if text and is_set:
-        problem = f"the text below the second --- is the {key} too: leave out one of them"
+        problem = f"the text below the second --- also sets {key}: leave out one of them"
         raise ConfigError(f"{path}: {problem}")
     return _with_text(agent, text)
 

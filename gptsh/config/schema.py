@@ -274,7 +274,7 @@ def _rows(unknown: _UnknownKey, root: Fields[object], table: str) -> Iterator[_A
         ways = "set api_key_env or api_key_command"
         if "api_key_env" not in keys:
             ways += " under [providers.NAME]"
-        yield _Advice(_SECRET, f"this file may be shared, so it holds no keys; {ways}")
+        yield _Advice(_SECRET, f"this file may be shared, so it must not contain keys; {ways}")
 
 
 def _advice_on_parameter(unknown: _UnknownKey, table: str) -> _Advice:

@@ -234,7 +234,7 @@ def _check_transport(server: ToolServer, where: str) -> None:
     if required_key is None:
         expected = ", ".join(_TRANSPORTS)
         problem = f"{where}.type: expected one of {expected}, not {transport!r}"
-        advice = "gptsh does not speak the old SSE" if transport == "sse" else ""
+        advice = "gptsh does not support the old SSE transport" if transport == "sse" else ""
         raise ConfigError(problem, advice)
     has_both = server.command is not None and server.url is not None
     if has_both or getattr(server, required_key) is None:

@@ -594,7 +594,8 @@ def answer_error(message: Message) -> GptshError | None:
     if message.get("tool_calls"):
         problem = "the model called a tool instead of answering"
         return EmptyAnswer(problem, "no tools were offered: ask again")
-    return EmptyAnswer("the model answered nothing", "ask again, or try another model with -m")
+    problem = "the model returned an empty answer"
+    return EmptyAnswer(problem, "ask again, or try another model with -m")
 
 
 def _early_end(message: Message, reason: str) -> GptshError:

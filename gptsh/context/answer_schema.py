@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from referencing import Specification
     from referencing.jsonschema import Schema, SchemaRegistry
 
-_TOO_DEEP = "references in circles, or nested too deeply"
+_TOO_DEEP = "circular references, or nested too deeply"
 _MAX_FAULTS = 10  # listed for the model
 _FAULT_WIDTH = 300  # characters
 _ASK = """\
@@ -50,8 +50,8 @@ class AnswerSchema:
             specification = specification_with(validator.META_SCHEMA["$schema"])
             dangling = _find_dangling(self.schema, specification, REGISTRY)
         if dangling:
-            problem = f"--schema: not a JSON Schema: $ref {dangling} leads nowhere"
-            raise UsageError(problem, "gptsh fetches no schema")
+            problem = f"--schema: not a JSON Schema: $ref {dangling} cannot be resolved"
+            raise UsageError(problem, "gptsh does not fetch schemas")
 
     def faults(self, text: str) -> list[str]:
         """List what is wrong with an answer, one line each and at most ten; empty if it conforms.
@@ -106,7 +106,7 @@ def _read_schema(text_or_path: str) -> JsonObject:
     except (ValueError, RecursionError) as err:
         raise UsageError(f"--schema: not JSON: {err}") from err
     if not isinstance(schema, dict):
-        raise UsageError("--schema: a JSON object is expected")
+        raise UsageError("--schema: expected a JSON object")
     return schema
 
 

@@ -350,8 +350,8 @@ def _complete(
             document.add_call(doc, "memory", small.model, usage, small.price(usage))
             sessions.save_session(doc, at=filename, touch=False)
     if not exists(filename):
-        problem = f"session {doc['id']} was deleted meanwhile"
-        raise SessionGone(problem, "nothing more of it is remembered")
+        problem = f"session {doc['id']} was deleted by another process"
+        raise SessionGone(problem, "the rest of it is not remembered")
     answer: JsonObject = {}
     start = reply.find("{")
     end = reply.rfind("}") + 1
@@ -410,7 +410,7 @@ def _write(folder: Path, before: bytes, memory: str, line: str) -> None:
     entry = f"{line}\n".encode("utf-8", "replace")
     history = _read(folder / _HISTORY)
     if _read(folder / _MEMORY) != before:
-        raise StoreError("MEMORY.md was changed meanwhile", "try again")
+        raise StoreError("MEMORY.md was changed while gptsh was updating it", "try again")
     if history and not history.endswith(b"\n"):
         history += b"\n"
     with files.as_store_error(_UNUSABLE, folder):
@@ -465,12 +465,14 @@ def read_project_file(name: str) -> str:
         folder = folder.parent
     path = folder / name
     try:
-        if not (path.is_file() and path.resolve().is_relative_to(root.resolve())):
-            raise StoreError(f"{path} is not sent", "it is no file of this repository")
+        if not path.is_file():
+            raise StoreError(f"{path} was not sent", "it is not a regular file")
+        if not path.resolve().is_relative_to(root.resolve()):
+            raise StoreError(f"{path} was not sent", "it is outside this repository")
         with path.open("rb") as file:
             data = file.read(_MAX_PROJECT_BYTES + 1)
     except OSError as err:
-        raise StoreError(f"{path} is not sent: {err.strerror}") from err
+        raise StoreError(f"{path} was not sent: {err.strerror}") from err
     text = data[:_MAX_PROJECT_BYTES].decode("utf-8-sig", "replace").strip()
     if len(data) > _MAX_PROJECT_BYTES:
         size = f"{_MAX_PROJECT_BYTES // 1000} kB"

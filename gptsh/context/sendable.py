@@ -67,7 +67,7 @@ def build_messages(
     others = [message for message in messages if message["role"] != "system"]
     prompt = join_adjacent(pair_calls(others, provider, model))
     if messages and (not prompt or (starts_turn(prompt[-1]) and is_blank(prompt[-1]))):
-        raise UsageError("the prompt is blank", "give words or pipe text in")
+        raise UsageError("the prompt is blank", "add a prompt, or pipe text in")
     texts = [text_of(message) for message in messages if message["role"] == "system"]
     texts.append(system or "")
     different_texts = dict.fromkeys(text for text in texts if text)

@@ -249,7 +249,7 @@ class SmallModel:
         if message:
             text = text_of(final_answer(message)).strip()
         if not text or is_open(text):
-            raise EmptyAnswer(f"{self.model} answered nothing")
+            raise EmptyAnswer(f"{self.model} returned an empty answer")
         return text
 
 
@@ -274,7 +274,7 @@ def summarise(
     free = small.window - small.request(SYSTEM, task, target + _SLACK).tokens - _MIN_FREE
     free_for_messages = free - min(limit, free // 2)
     if free_for_messages < _MIN_FREE:
-        raise TooLong(f"the window of {small.window:,} tokens leaves no room to make a summary in")
+        raise TooLong(f"the window of {small.window:,} tokens is too small to make a summary")
     free_for_summary = free - free_for_messages if messages else free
     so_far = truncate_end(previous or "", free_for_summary)
     chunks = _chunks(messages, min(free_for_messages, _MAX_READ // calls), max_chunks=calls)

@@ -215,7 +215,7 @@ def _name_of_path(ref: str) -> str | None:
 def _name_of_id(ref: str) -> str:
     """Return the file name of an id or a unique prefix of one. Raises UnknownSession."""
     candidates: list[str] = []
-    # Sessions are read twice: another run may move a file back from the archive meanwhile.
+    # Sessions are read twice: another run may move a file back from the archive in between.
     for folder in (sessions_folder(), archive_folder(), sessions_folder()):
         if ref and not candidates:
             candidates = [name for name in session_names(folder) if name[ID].startswith(ref)]

@@ -115,7 +115,7 @@ def all_paths() -> list[str]:
 
 
 def try_read(path: str, read: Callable[[str], Item]) -> Item | Unreadable | None:
-    """Return the result of ``read``, or its failure; None if the file was deleted meanwhile."""
+    """Return the result of ``read``, or its failure; None if the file was just deleted."""
     try:
         return read(path)
     except FileNotFoundError as err:
@@ -213,7 +213,7 @@ def by_file_time(folder: Path) -> list[tuple[float, str]]:
     """Return the file time (seconds since 1970) and the name of each session, newest first."""
     dated = []
     for name in session_names(folder):
-        with contextlib.suppress(OSError):  # deleted meanwhile, or a dangling link
+        with contextlib.suppress(OSError):  # just deleted, or a dangling link
             dated.append((os.stat(f"{folder}/{name}").st_mtime, name))
     return sorted(dated, reverse=True)
 

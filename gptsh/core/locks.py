@@ -59,7 +59,7 @@ def locked(
                 break
         else:
             if note and stamp_if_due(folder / ".unlocked.noted", _DAY):
-                advice = "do not use gptsh twice at once there"
+                advice = "do not run gptsh twice at the same time there"
                 note(f"{folder} is on a file system without locks: {advice}")
         with contextlib.suppress(OSError):
             os.utime(descriptor)  # tells those who wait that somebody got the lock

@@ -97,7 +97,7 @@ def is_same_session(path: Path, other: Path) -> bool:
 _AT_ONCE = 1000  # sessions that one run archives automatically; the next run continues
 
 
-# ``used``: it was kept, because it was used or archived meanwhile. ``gone``: another process
+# ``used``: it was kept, because another process used or archived it. ``gone``: another process
 # deleted it.
 State = Literal["deleted", "archived", "already archived", "used", "gone"]
 
@@ -122,7 +122,7 @@ def delete(
 ) -> None:
     """Delete the sessions with these file names one by one; ``report`` gets each change.
 
-    A session with an ``updated_at`` is kept if that has changed meanwhile, or if it was moved: it
+    A session with an ``updated_at`` is kept if that has changed since, or if it was moved: it
     is expected among the sessions, or ``from_archive`` in the archive. The names of a deleted
     session become free.
     Raises StoreBusy if the lock is not free in time, else StoreError. What was changed before is

@@ -271,7 +271,7 @@ def save_session(
             stored = _read(path) if exists(path.name) else None
             refuse_newer(stored or doc, path.name)
             if stored and path.name == at and stored["created_at"] != doc["created_at"]:
-                problem = f"session {doc['id']} was replaced by another of the same id"
+                problem = f"another session now has the id {doc['id']}"
                 raise SessionGone(problem, _NOT_SAVED)
             new = _union(doc, stored)
             if change:
@@ -359,7 +359,7 @@ def _path_at(doc: Document, at: str) -> Path | None:
         named = folders.filename_of_name(at)
         return path_of(named) if named else None
     if not exists(at):
-        raise SessionGone(f"session {doc['id']} was deleted meanwhile", _NOT_SAVED)
+        raise SessionGone(f"session {doc['id']} was deleted by another process", _NOT_SAVED)
     return path_of(at)
 
 

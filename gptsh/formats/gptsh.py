@@ -102,7 +102,7 @@ def _rescued(source: Source) -> Results:
     if not context:
         lost.append("its summaries and snapshots")
     unread = " and ".join(lost) or "its end"
-    yield source.skipped(f"the file is torn; not read: {unread}")
+    yield source.skipped(f"the file is incomplete; could not read {unread}")
 
 
 def _parsed(text: bytes) -> JsonObject:
@@ -165,7 +165,7 @@ def read_markdown(source: Source) -> Results | None:
         return _session(source, start, end)
     if not source.path or source.path.suffix != ".md":
         return None
-    why = "its last line holds no session: import the complete file that --export-session wrote"
+    why = "its last line contains no session: import the complete file that --export-session wrote"
     return iter([source.skipped(why)._replace(is_foreign=True)])
 
 

@@ -163,7 +163,7 @@ class Importer:
     def sync(self) -> None:
         """Write all files to disk at once: fsync after each takes ten times as long."""
         for path in self._written:
-            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+            with contextlib.suppress(FileNotFoundError):  # another process has just deleted it
                 files.sync(path)
         if self._written:
             files.sync(sessions_folder())

@@ -326,7 +326,7 @@ class Response:
             except (ConnectionError, ssl.SSLError):
                 if time.monotonic() - sent_at > _STALE:  # the server may have read the request
                     raise
-        # There was none, or the server has closed it meanwhile.
+        # There was none, or the server has closed it since.
         connection = connect(self._request.endpoint)
         return connection, self._send(connection)
 

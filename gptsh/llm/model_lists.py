@@ -187,7 +187,7 @@ class ModelLists:
                 continue
             known = providers.full_name(alias, may_be_alias=False)
             if known not in (alias, model):
-                note(f"{alias} is {model} here, by [aliases]; {known} needs its full name")
+                note(f"[aliases] makes {alias} mean {model}; write {known} in full")
             row = _row(alias, target, exact_facts(target.provider, target.model))
             row["alias_of"] = model
             yield row

@@ -509,7 +509,7 @@ def read(
     events = answer.new_events()
     is_empty = is_empty and events in ([], [Finished(None)])
     if is_empty and isinstance(failure, ConnectionLost):
-        raise NoAnswer("the server answered nothing", detail=failure.detail)
+        raise NoAnswer("the server returned an empty answer", detail=failure.detail)
     yield from events
     if not answer.finished:
         raise failure

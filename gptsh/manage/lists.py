@@ -282,7 +282,7 @@ def current_project() -> str:
     try:
         return find_project(os.getcwd())
     except FileNotFoundError as err:
-        raise UsageError("the working folder does not exist any more") from err
+        raise UsageError("the working folder no longer exists") from err
 
 
 # ---- --list-sessions and --search-sessions

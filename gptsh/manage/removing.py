@@ -71,7 +71,7 @@ def delete_snapshot(point: str, output: str | None = None) -> int:
         raise UsageError(f"{ref} names no snapshot", todo)
     filename = folders.filename_of(ref)
     doc = sessions.load_session(filename)
-    # The change is made in the union with the file, which may have changed meanwhile.
+    # The change is made in the union with the file, which another run may have changed.
     sessions.save_session(doc, lambda saved: snapshots.delete(saved, name), at=filename)
     result = {"session": filename[ID], "snapshot": name, "state": "deleted"}
     line = one_line(f"deleted snapshot {name} of session {filename[ID]}")
@@ -87,7 +87,7 @@ def _filenames(refs: Sequence[str]) -> dict[str, str | None]:
     for ref in refs:
         _, point = folders.split_ref(ref)
         if point is not None:
-            raise UsageError(f"{ref} is a point of a session", "name the session alone")
+            raise UsageError(f"{ref} is a point of a session", "name only the session")
     return dict.fromkeys(map(folders.filename_of, refs))
 
 
@@ -114,7 +114,7 @@ class ChangeReport(ChangeWriter[Change]):
         if isinstance(err, GptshError):
             err.hint = ""
             if self._changed_ids:
-                err.hint = f"done before: {abbreviate(self._changed_ids)}"
+                err.hint = f"already done: {abbreviate(self._changed_ids)}"
         super().__exit__(error_type, err, trace)
 
 
@@ -122,9 +122,9 @@ def change_line(change: Change) -> str:
     """Return a line that says what happened to the session."""
     session = change.filename[ID]
     if change.state == "used":
-        return f"session {session} is kept: it was used or archived meanwhile"
+        return f"session {session} was kept: another process has used or archived it"
     if change.state == "gone":
-        return f"session {session} was deleted meanwhile"
+        return f"session {session} was deleted by another process"
     return f"{change.state} {_describe(change.filename, change.was, change.names)}"
 
 

@@ -165,8 +165,8 @@ def _joined(documents: Iterable[_Referenced], format_name: str) -> Iterator[str]
     Raises UsageError for a format of one session a file.
     """
     if format_name == "nanobot":
-        problem = "nanobot reads one session a file"
-        raise UsageError(problem, "export each by itself, or --format json")
+        problem = "nanobot reads one session per file"
+        raise UsageError(problem, "export each session separately, or use --format json")
     if format_name == "html":
         from gptsh.render import html
 

@@ -1,4 +1,4 @@
-"""Run the thread that draws an answer as Markdown while it arrives; handle Ctrl-Z meanwhile.
+"""Run the thread that draws an answer as Markdown while it arrives, and handle Ctrl-Z.
 
 So no signal interrupts a frame, and the last words are drawn in time even if no others follow.
 """

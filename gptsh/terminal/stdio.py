@@ -301,7 +301,7 @@ def read_piped(*, prompted: bool, check: Check | None = None) -> bytearray:
         if err.errno == errno.EBADF:
             return bytearray()
         problem = f"standard input cannot be read: {err.strerror}"
-        raise UsageError(problem, "--no-stdin leaves it alone") from err
+        raise UsageError(problem, "add --no-stdin to ignore it") from err
 
 
 def read_file(path: str, check: Check | None = None) -> bytearray:

@@ -321,7 +321,7 @@ class Connection:
     ) -> mcp_types.ElicitResult:
         """Put a question of the server to the user, one at a time.
 
-        The timeouts of calls do not run meanwhile.
+        The timeouts of calls do not run while it waits.
         """
         message = mask(params.message, self._secrets)
         if isinstance(params, mcp_types.ElicitRequestURLParams):
@@ -393,7 +393,7 @@ class Connection:
             case _TooLarge():
                 return str(err)
             case RuntimeError():  # only the handshake raises it
-                return f"speaks another protocol: {err}"
+                return f"uses another protocol: {err}"
         return f"failed: {err}"
 
 

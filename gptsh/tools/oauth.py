@@ -167,7 +167,7 @@ class KeptLogin(OAuthClientProvider):
                 response = await client.send(request, stream=True)
                 content = await self._read(response)
         except TimeoutError:
-            raise self._error(f"has no answer within {_MAX_SECONDS} s") from None
+            raise self._error(f"got no answer within {_MAX_SECONDS} s") from None
         if request.method == "GET":
             for key, url in _urls_in(content):
                 self._check(key, url)
@@ -179,7 +179,7 @@ class KeptLogin(OAuthClientProvider):
         async for piece in response.stream:  # type: ignore[union-attr] # of an asynchronous client
             content += piece
             if len(content) > _MAX_ANSWER:
-                raise self._error(f"has an answer of more than {format_size(_MAX_ANSWER)}")
+                raise self._error(f"got an answer of more than {format_size(_MAX_ANSWER)}")
         await response.stream.aclose()  # type: ignore[union-attr]
         response.stream = httpx2.ByteStream(bytes(content))
         response.headers.pop("content-encoding", None)
@@ -191,7 +191,7 @@ class KeptLogin(OAuthClientProvider):
             raise self._error(f"has a URL without https:// ({key})")
 
     def _error(self, problem: str) -> ToolServerError:
-        return ToolServerError(f"the login at tool server {self._server.name} {problem}")
+        return ToolServerError(f"the login to tool server {self._server.name} {problem}")
 
     async def _handle_refresh_response(self, response: httpx2.Response) -> bool:
         before = self.context.current_tokens

@@ -208,7 +208,7 @@ class _Requests(anyio.AsyncFile[str]):
 _CONNECT_TIMEOUT = 30.0  # seconds
 _MAX_EVENT = 1 << 26  # bytes, also of an answer in JSON
 _EVENT = b"data:"  # before a message that is an event
-_OLD_SSE = "seems to speak the old SSE; gptsh speaks streamable HTTP, often at /mcp"
+_OLD_SSE = "seems to use the old SSE transport; gptsh uses streamable HTTP, often at /mcp"
 _PROBE = "server/discover"  # the request that only servers of 2026-07-28 and later know
 
 

@@ -107,7 +107,7 @@ class Files:
         window = self._client.windows.of(self._model, ask=False)
         if window is not None and len(data) > MAX_BYTES * window:
             size = f"more than {format_size(len(data))}"
-            problem = f"{source} has {size}, and the window is {window:,} tokens"
+            problem = f"{source} has {size}, but the window is {window:,} tokens"
             raise TooLong(problem, "--truncate cuts what is piped or attached")
 
     def _parts_of_files(self, paths: Iterable[str]) -> list[Part]:

@@ -40,7 +40,7 @@ class Budget:
         Raises UsageError for a negative ``max_cost``.
         """
         if max_cost is not None and max_cost < 0:
-            raise UsageError(f"max_cost is {max_cost}", "it is an amount in USD, 0 or more")
+            raise UsageError(f"max_cost is {max_cost}", "it must be an amount in USD, 0 or more")
         self._settings = config
         self._max_cost = max_cost
         self._per_day = config.limits.per_day
@@ -130,7 +130,7 @@ class Budget:
         if price is None and not self._settings.limits.allow_unknown:
             ceiling = "max_cost" if self._max_cost is not None else "per_day"
             raise ConfigError(
-                f"{ceiling} is set, and the price of {request.model} is unknown",
+                f"{ceiling} is set, but the price of {request.model} is unknown",
                 f"set [providers.{provider}.prices], or allow_unknown = true under [limits]",
             )
         return price or 0.0
@@ -145,8 +145,7 @@ def _limit(request: Request, name: str) -> int | None:
     if type(value) is not int:
         return None
     if value < 0:
-        problem = f"{name} is {value}, and a ceiling of cost is set"
-        raise UsageError(problem, f"{name} needs a positive number")
+        raise UsageError(f"{name} is {value}, but a cost limit needs a positive {name}")
     return value
 
 
@@ -163,7 +162,7 @@ def _refuse_above(
     left = format_usd(max(0.0, ceiling - spent))
     raise TooExpensive(
         f"a request to {request.model} may cost {format_usd(price)}, "
-        f"and {left} of {name} ({format_usd(ceiling)}) are left",
+        f"but only {left} of {name} ({format_usd(ceiling)}) is left",
         f"shorten it, lower max_tokens, choose another model with -m, or raise {name}",
     )
 
@@ -199,7 +198,7 @@ def _change_spent_today(change: Callable[[float], float]) -> None:
     Raises StoreError if the ledger cannot be written.
     """
     folder = sessions_folder().parent
-    with files.as_store_error("what is spent today cannot be recorded", folder):
+    with files.as_store_error("today's cost cannot be recorded", folder):
         make_private(folder)
         with locks.locked(folder, wait=None, note=stdio.note):
             spent = change(_spent_today())

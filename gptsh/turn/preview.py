@@ -88,7 +88,7 @@ def show_last_answer(
     answer = _last_answer(messages)
     if answer is None:
         problem = f"no prompt, and session {session.given_ref} has no answer yet"
-        raise UsageError(problem, "give words or pipe text in")
+        raise UsageError(problem, "add a prompt, or pipe text in")
 
     text = answer_text(answer)
     failure = answer_error(answer) if answer.get("finish_reason") else None

@@ -231,9 +231,10 @@ class Planner:
         """
         if prompt.budget.window is not None:
             return err
-        problem = f"{self.model} answered nothing to a prompt of about {prompt.tokens:,} tokens"
+        problem = f"{self.model} returned an empty answer"
+        problem += f" to a prompt of about {prompt.tokens:,} tokens"
         advice = f"if that is too long for it, set context_window under [providers.{self.provider}]"
-        return NoAnswer(f"{problem}, and its window is not known", advice, detail=err.detail)
+        return NoAnswer(f"{problem}, and its context window is unknown", advice, detail=err.detail)
 
     def _check_length(self, prompt: Prompt) -> None:
         """Raise TooLong if a prompt does not fit into the window."""
@@ -243,7 +244,7 @@ class Planner:
         problem = f"the prompt takes about {prompt.tokens:,} tokens"
         limit = f"the window has room for {budget.whole:,}"
         reserved = f"of {budget.window:,}, {budget.reserve:,} reserved for the answer"
-        raise TooLong(f"{problem} and {limit} ({reserved})", self._advice_on_length())
+        raise TooLong(f"{problem}, but {limit} ({reserved})", self._advice_on_length())
 
     def _advice_on_length(self) -> str:
         """Return what the user can do about a prompt that is too long."""

@@ -146,7 +146,7 @@ class Session:
         if self.location is None or not self.location.startswith("@"):
             return
         similar = folders.similar_name(self.location)
-        if similar != self.location:  # else another run has begun it meanwhile
+        if similar != self.location:  # else another run has just begun it
             other = f"; did you mean {similar}?" if similar else ""
             stdio.note(f"{self.location} is a new session{other}")
 
@@ -397,7 +397,7 @@ def _without_running_turns(ref: str) -> Document:
 
     A run claims its turn before it saves the question, and releases it after it has saved the
     answer. So each unfinished turn is looked up before the last reading: that has the answer of a
-    run that has ended meanwhile.
+    run that has ended since.
     """
     doc = sessions.load_at(ref, stdio.note)
     is_running: dict[str, bool] = {}

@@ -49,12 +49,12 @@ def save_compaction(
     doc["context"]["compaction"] = record
     is_saved = session.save(*events, fsync=fsync)
 
-    sizes = f"~{record['before']:,} tokens of the session are sent as ~{record['after']:,}"
+    sizes = f"session compacted from ~{record['before']:,} to ~{record['after']:,} tokens"
     snapshot = f"; snapshot {doc['id']}@{name}" if name and is_saved else ""
     stdio.note(f"{sizes} ({record['strategy']}){snapshot}")
     left_out = omitted_words(record["omitted"])
     if left_out and record["omitted"] != previous.get("omitted"):
-        stdio.note(f"left out, since the session outgrew the window: {left_out}")
+        stdio.note(f"left out to fit the window: {left_out}")
     session.emit("compressed", **compaction_report(prompt))
 
 

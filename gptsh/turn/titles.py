@@ -79,7 +79,7 @@ class TitleThread(threading.Thread):
             doc = sessions.load_session(self._filename)
         except GptshError:  # it was deleted, or cannot be read any more
             return
-        if _wants_title(doc):  # else another run has asked meanwhile
+        if _wants_title(doc):  # else another run has asked for one
             first_question = next(filter(starts_turn, doc["messages"]))
             self.title = self._ask(beginning_of(first_question, _ATTACHED))
 
@@ -249,7 +249,7 @@ def run_background() -> None:
         try:
             if not (_wait_until_idle() and _add_title(config, client, filename)):
                 break
-        except (UsageError, SessionGone):  # deleted meanwhile, damaged, or another run has the key
+        except (UsageError, SessionGone):  # deleted or damaged by now, or another run has the key
             continue
     os._exit(0)  # litellm has threads
 

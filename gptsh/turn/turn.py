@@ -84,8 +84,8 @@ class Turn:
         """
         stored = session.stored
         if question is None and not (stored and turns.unfinished(stored["messages"])):
-            problem = f"session {session.given_ref} has no question without an answer"
-            raise UsageError(problem, "give words or pipe text in")
+            problem = f"session {session.given_ref} has no unanswered question"
+            raise UsageError(problem, "add a prompt, or pipe text in")
         # A session continues without some of its tools; ``all`` names no server.
         continues_tools = stored is not None and not options.chooses_tools
         self._may_lack_tools = continues_tools or options.tools == ("all",)
@@ -299,7 +299,7 @@ class Turn:
             self._ask_for_repair(schema.repair(faults))
             faults = schema.faults(self._setup.output.select(self._text))
         if faults:
-            raise SchemaMismatch(f"the answer is not what --schema asks: {faults[0]}")
+            raise SchemaMismatch(f"the answer does not match --schema: {faults[0]}")
 
     def _ask_for_repair(self, text: str) -> None:
         """Ask for the answer again, unless the prompt is too long with that."""
@@ -444,9 +444,8 @@ class Turn:
     def _note_truncation(self, read: int, sent: int) -> None:
         """Note after the answer how many of the tokens that were sent the server has read."""
         self._notes.append(
-            f"{self._planner.provider} read {read:,} tokens of a prompt of about {sent:,}: it cut "
-            "the rest without saying so; give it a larger window, or set context_window to the one "
-            "it has"
+            f"{self._planner.provider} silently truncated the prompt: it read {read:,} of about "
+            f"{sent:,} tokens; give it a larger window, or set context_window to its real size"
         )
 
     # ---- tools
@@ -520,7 +519,7 @@ class Turn:
             return
         reported = self._failure
         self._write(partial(screen.writer.conclude, self._json_result(reported)))
-        if screen.is_written:  # what it says is final: a signal that came meanwhile is dropped
+        if screen.is_written:  # what it says is final: a signal that came during it is dropped
             self._failure = reported
             self._interrupts.discard_pending()
 

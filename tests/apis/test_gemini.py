@@ -379,7 +379,7 @@ BLOCKED = {
          "The model is overloaded.", 1),
         ([document({"text": "half "}), [error(500, "An internal error.", "INTERNAL")]], "half \n",
          "An internal error.", 1),
-        ([document(thought("Hm."), finish="STOP")], "", "the model answered nothing", 1),
+        ([document(thought("Hm."), finish="STOP")], "", "the model returned an empty answer", 1),
         ([document({"text": "half "})], "half \n", "the stream ended", 1),
     ],
 )  # fmt: skip

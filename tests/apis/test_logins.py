@@ -63,9 +63,7 @@ def test_a_login_in_the_browser_is_kept_and_forgotten(guarded: Home, shared_serv
     done = guarded.process("--login", "web", env=BROWSER)
     assert done.stdout == "", done.stderr
     assert done.code == 0, done.stderr
-    assert done.stderr.endswith(
-        "gptsh: you are logged in at tool server web; --logout web forgets it\n"
-    )
+    assert done.stderr.endswith("gptsh: logged in to tool server web; --logout web forgets it\n")
     (file,) = kept(guarded)
     content = json.loads(file.read_text())
     assert content["issuer"].rstrip("/") == shared_server.removesuffix("/mcp")
@@ -78,7 +76,7 @@ def test_a_login_in_the_browser_is_kept_and_forgotten(guarded: Home, shared_serv
     assert kept(guarded) == []
     assert guarded.run("--list-tools") == ("", NEEDED, 3)
     again = guarded.run("--logout", "web")
-    assert again == ("", "gptsh: there is no login at tool server web\n", 2)
+    assert again == ("", "gptsh: not logged in to tool server web\n", 2)
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
@@ -91,7 +89,7 @@ def test_a_login_by_a_pasted_address(guarded: Home) -> None:
     process = guarded.start("--login", "web", stdin=subprocess.PIPE)
     assert process.stderr
     assert process.stdin
-    assert process.stderr.readline() == b"Log in at tool server web:\n"
+    assert process.stderr.readline() == b"Log in to tool server web:\n"
     with pytest.raises(urllib.error.HTTPError) as redirect:
         urllib.request.build_opener(_Stay).open(process.stderr.readline().decode().strip())
     process.stdin.write(redirect.value.headers["Location"].encode() + b"\n")
@@ -192,21 +190,21 @@ def test_a_login_goes_to_no_url_without_https(
     home: Home, key: str, changes: dict[str, Any]
 ) -> None:
     with metadata_server(home, changes) as used:
-        error = f"gptsh: the login at tool server web has a URL without https:// ({key})\n"
+        error = f"gptsh: the login to tool server web has a URL without https:// ({key})\n"
         assert home.run("--login", "web") == ("", error, 3)
         assert used == []
 
 
 def test_an_answer_of_a_login_has_at_most_1_mb(home: Home) -> None:
     with metadata_server(home, {AUTHORIZATION: {"more": "x" * 1_000_000}}):
-        error = "gptsh: the login at tool server web has an answer of more than 1.0 MB\n"
+        error = "gptsh: the login to tool server web got an answer of more than 1.0 MB\n"
         assert home.run("--login", "web") == ("", error, 3)
 
 
 @pytest.mark.slow
 def test_an_answer_of_a_login_has_30_seconds(home: Home) -> None:
     with metadata_server(home, {"stalls": True}):
-        error = "gptsh: the login at tool server web has no answer within 30 s\n"
+        error = "gptsh: the login to tool server web got no answer within 30 s\n"
         assert home.run("--login", "web") == ("", error, 3)
 
 
@@ -272,7 +270,7 @@ def test_a_login_that_fails_keeps_nothing(home: Home, fault: str, said: str) -> 
 
 
 @pytest.mark.parametrize(("table", "said"), [
-    ('command = "x"', "--login: tool server web is a program: only one with a url has a login"),
+    ('command = "x"', "--login: tool server web is a program: only a server with a url has a login"),
     ('url = "http://a.example/mcp"',
      "--login: the url of tool server web begins with http://: a login needs https://"),
     ('url = "https://a.example/"\nheaders = { authorization = "Bearer abcdefghi" }',

@@ -206,7 +206,7 @@ NOT_OFFERED = "gptsh: the model called a tool that was not offered, so it did no
         ("error", "It is\n", (1, "the provider reported: an error was encountered while running the model: CUDA"),
          {"content": "It is", "finish_reason": "error", "usage": None}),
         ("length", "One, two,\n", (5, "incomplete: cut by the token limit .length."), {"finish_reason": "length"}),
-        ("load", "", (1, "the model answered nothing"), {"content": "", "finish_reason": "load", "usage": None}),
+        ("load", "", (1, "returned an empty answer"), {"content": "", "finish_reason": "load", "usage": None}),
         ("unicode", "a\u2028b\u0085c\u2029€ 😀 ﷽\r\nend\n", (0, ""), {"finish_reason": "stop"}),
         ("no_done", "It is\n", (1, "the stream ended before the answer was complete"), {"finish_reason": "error"}),
         ("garbage", "It is\n", (1, "the response is not JSON: "), {"content": "It is", "finish_reason": "error"}),

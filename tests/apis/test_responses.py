@@ -274,7 +274,7 @@ ENDINGS = [
     Ending([message("half")], FILTERED, out="half\n", line="stopped by the provider's filter", code=5),
     Ending([refusal("I can't.")], {}, out="I can't.\n", line="the model refused to answer", code=5),
     Ending([message("half")], BROKEN, out="half\n", line="it broke", code=1),
-    Ending([reasoning("a")], {}, out="", line="the model answered nothing", code=1),
+    Ending([reasoning("a")], {}, out="", line="the model returned an empty answer", code=1),
 ]  # fmt: skip
 
 

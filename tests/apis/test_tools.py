@@ -221,7 +221,7 @@ def test_servers_start_side_by_side_and_are_listed_in_the_order_of_the_config(ho
                 "mute": "tool server bad did not answer within 1 s",
                 "banner": "tool server bad ended with exit status 2: printed 'usage: server [--stdio]'",
                 "deaf": "tool server bad did not answer within 1 s",
-                "foreign": "tool server bad speaks another protocol: ",
+                "foreign": "tool server bad uses another protocol: ",
                 "endless": "tool server bad lists its tools on more than 200 pages",
                 "wordy": "tool server bad lists more than 2,000 tools, or 4,000,000 characters of them",
                 "flood": "tool server bad sent a line without end",
@@ -650,7 +650,7 @@ def test_an_odd_form_is_declined_whole_before_anybody_is_asked(
     notes = [
         f"gptsh: declined a question from tool server bad: {reason}" for *_, reason in ODD_FORMS
     ]
-    said = [line for line in run.stderr.splitlines() if "cut the rest" not in line]
+    said = [line for line in run.stderr.splitlines() if "silently truncated" not in line]
     assert sorted(said) == sorted(notes)
     replies = {name: result["content"] for name, result in results(home).items()}
     assert replies == {f"c{number}": '{"action": "decline"}' for number in range(len(ODD_FORMS))}
@@ -834,7 +834,7 @@ def test_a_server_of_the_old_sse_is_told_from_others_without_its_html(
         )
     home.configure(web(f"http://127.0.0.1:{model.port}/sse", "x"))
     run = home.run("--list-tools")
-    says = "seems to speak the old SSE; gptsh speaks streamable HTTP, often at /mcp"
+    says = "seems to use the old SSE transport; gptsh uses streamable HTTP, often at /mcp"
     assert run.stderr == f"gptsh: tool server web {says}\n"
     assert run.code == 3
     home.configure(web(f"http://127.0.0.1:{model.port}/mcp", "x"))
@@ -1028,7 +1028,7 @@ def test_a_tool_that_runs_only_as_a_task_is_not_offered_and_the_list_says_so(
         ('url = "http://x"\nheaders = { "a b" = "c" }', "mcp.servers.s.headers: expected a table of header names"),
         ('command = "${NONE}"', "s.command: the variable NONE is not set: set it, or write ${NONE:-DEFAULT}"),
         ({"s": {"type": "tcp", "url": "x"}}, "s.type: expected one of stdio, http, streamable-http, not 'tcp'"),
-        ({"s": {"type": "sse", "url": "x"}}, "streamable-http, not 'sse': gptsh does not speak the old SSE"),
+        ({"s": {"type": "sse", "url": "x"}}, "not 'sse': gptsh does not support the old SSE transport"),
         ({"s": {"command": "c", "args": "x"}}, "mcpServers.s.args: expected a list of strings, not 'x'"),
         ({"s": 1}, "mcpServers.s: expected a table"),
         ([], "mcpServers: expected a table"),

@@ -335,7 +335,7 @@ def test_an_empty_word_does_not_show_an_old_answer(lab: Home) -> None:
 def test_a_name_without_a_session_is_named_if_there_is_no_prompt(lab: Home) -> None:
     run = lab.run("-s", "@work")
     assert run.code == 2
-    assert run.stderr == "gptsh: there is no session @work yet: give words to begin it\n"
+    assert run.stderr == "gptsh: session @work does not exist yet: add a prompt to create it\n"
 
 
 def test_block_0_is_refused_before_anything_is_sent(lab: Home, model: ModelServer) -> None:
@@ -362,7 +362,7 @@ def test_options_of_a_request_need_a_question(lab: Home, args: tuple[str, ...]) 
     lab.run("first")
     run = lab.run("-s", "0", *args)
     assert run.code == 2
-    assert "no question without an answer" in run.stderr
+    assert "no unanswered question" in run.stderr
 
 
 @pytest.mark.parametrize("args", [(), ("-n",)])
@@ -577,7 +577,7 @@ def test_a_word_that_is_an_option_gets_a_note_only_where_it_may_be_a_mistake(
     lab: Home, word: str, option: str | None
 ) -> None:
     note = (
-        f"gptsh: {word!r} goes to the model as a question; the option is gptsh {option}\n"
+        f"gptsh: {word!r} is sent to the model as a question; the option is gptsh {option}\n"
         if option
         else ""
     )

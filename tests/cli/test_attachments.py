@@ -130,7 +130,7 @@ def test_an_attachment_alone_is_a_question_with_a_preview_and_no_title(
 def test_an_empty_file_alone_is_no_prompt(lab: Home, model: ModelServer) -> None:
     for name, data in (("empty.txt", ""), ("blank.txt", " \n")):
         (lab.cwd / name).write_text(data)
-    line = "gptsh: no prompt: give words or pipe text in; gptsh -h shows how\n"
+    line = "gptsh: no prompt: add a prompt, or pipe text in; gptsh -h shows how\n"
     assert lab.run("-f", "empty.txt", "-f", "blank.txt", " ", stdin="\n") == ("", line, 2)
     assert not lab.state.exists()
     model.say("fine")

@@ -32,7 +32,8 @@ def test_a_request_that_may_cost_more_is_not_sent_and_nothing_is_saved(
     assert priced.files() == []
     assert run.stderr.startswith("gptsh: a request to lab/m may cost 0.04099")
     assert (
-        "and 0.04 USD of max_cost (0.04 USD) are left: shorten it, lower max_tokens" in run.stderr
+        "but only 0.04 USD of max_cost (0.04 USD) is left: shorten it, lower max_tokens"
+        in run.stderr
     )
     assert priced.run("--max-cost", "0.05", "hi").code == 0
     assert priced.run("--max-cost", "0.002", "-p", "max_tokens=100", "hi").code == 0
@@ -68,7 +69,7 @@ def test_in_mid_turn_the_turn_ends_as_after_too_many_rounds(home: Home, model: M
     run = home.run("--max-cost", "0.0425", "-p", "max_tokens=4096", "hi")
     assert run.code == 5
     assert len(model.sent) == 1
-    assert "of max_cost (0.0425 USD) are left" in run.stderr
+    assert "of max_cost (0.0425 USD) is left" in run.stderr
     assert "the partial answer is saved" in run.stderr
     assert [message["role"] for message in home.doc()["messages"]] == ["user", "assistant", "tool"]
     assert home.run("-s", "0").code == 0
@@ -81,7 +82,7 @@ def test_what_the_day_has_cost_counts(priced: Home, model: ModelServer) -> None:
         assert priced.run(text).code == 0
     run = priced.run("three")
     assert run.code == 6
-    assert "and 0.03 USD of per_day (0.07 USD) are left" in run.stderr
+    assert "but only 0.03 USD of per_day (0.07 USD) is left" in run.stderr
     for path in priced.files():
         path.unlink()
     assert priced.run("--no-save", "four").code == 6  # whatever was deleted
@@ -95,7 +96,7 @@ def test_what_was_spent_before_the_limit_was_set_counts(priced: Home, model: Mod
     model.say("yes", usage=SPENT)
     assert priced.run("one").code == 0
     priced.configure(priced.config.read_text() + "[limits]\nper_day = 0.06\n")
-    assert "and 0.04 USD of per_day" in priced.run("two").stderr
+    assert "but only 0.04 USD of per_day" in priced.run("two").stderr
 
 
 def test_runs_that_are_not_saved_count_for_the_day(priced: Home, model: ModelServer) -> None:
@@ -143,7 +144,7 @@ def test_a_model_without_a_known_price_is_not_asked_unless_that_is_allowed(
     assert run.code == 2
     assert model.sent == []
     ways = "set [providers.lab.prices], or allow_unknown = true under [limits]"
-    assert run.stderr == f"gptsh: max_cost is set, and the price of lab/m is unknown: {ways}\n"
+    assert run.stderr == f"gptsh: max_cost is set, but the price of lab/m is unknown: {ways}\n"
     lab.configure(lab.config.read_text() + "[limits]\nallow_unknown = true\n")
     assert lab.run("--max-cost", "1", "hi").code == 0
 

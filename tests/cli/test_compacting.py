@@ -95,7 +95,7 @@ def test_what_is_older_is_sent_shorter_and_words_of_the_user_last(
     run = home.run("-s", "0", "-o", "json", "and now?")
     context, (body,) = json_output(run)["context"], requests_to(talker)
     assert context["strategy"] == strategy
-    line = rf"gptsh: ~[\d,]+ tokens of the session are sent as ~[\d,]+ \({strategy}\); snapshot 7x2m@auto-1\n"
+    line = rf"gptsh: session compacted from ~[\d,]+ to ~[\d,]+ tokens \({strategy}\); snapshot 7x2m@auto-1\n"
     assert run.stderr == "" if strategy == "full" else re.match(line, run.stderr)
     assert prompt_tokens(body) <= context["at_most"]
     assert prompt_tokens(body) <= context["budget"] == BUDGET
@@ -296,9 +296,7 @@ def test_of_the_least_the_first_and_newest_words_and_the_files_are_sent(
     sent = text_in(requests_to(talker)[0])
     lost = [at for at, words in enumerate(questions(before)) if words not in sent]
     assert lost == list(range(1, len(lost) + 1)) != []
-    noted = re.search(
-        r"gptsh: left out, since the session outgrew the window: questions 2-(\d+)\n", run.stderr
-    )
+    noted = re.search(r"gptsh: left out to fit the window: questions 2-(\d+)\n", run.stderr)
     assert noted
     assert int(noted[1]) in (len(lost), len(lost) + 1)  # of one question the ends may be sent
     assert f"{int(noted[1]) - 1} earlier questions" in sent
@@ -654,7 +652,7 @@ FAILURES: dict[
     "hangs up": (lambda m: m.script(status=0, model="s"), "was lost", False),
     "thinks only": (
         lambda m: queue_summaries(m, "<think>They built it, I think.</think>\n"),
-        "lab/s answered nothing",
+        "lab/s returned an empty answer",
         True,
     ),
 }
@@ -811,7 +809,7 @@ def test_a_session_that_outgrows_a_window_nobody_told_goes_on(
     run = lab.run("-s", "0", "and now?")
     assert run.stdout == "You said: and now?\n"
     assert run.code == 0
-    assert "are sent as" in run.stderr
+    assert "session compacted from" in run.stderr
     assert lab.doc()["context"]["compaction"]
     assert lab.run("-s", "0", "go on").code == 0
 

@@ -104,7 +104,9 @@ def test_a_prompt_that_the_server_cut_is_said(
     assert run.code == 0
     assert run.stdout == "ok\n"
     assert run.stderr.count("\n") == noted
-    assert run.stderr.startswith(f"gptsh: lab read {tokens:,} tokens of a prompt of about " * noted)
+    assert run.stderr.startswith(
+        f"gptsh: lab silently truncated the prompt: it read {tokens:,} of about " * noted
+    )
 
 
 def test_a_prompt_that_a_server_cut_is_said_by_what_it_read_before(
@@ -181,7 +183,7 @@ def test_a_blank_question_of_a_session_is_not_sent(lab: Home, model: ModelServer
     save(lab, [*chat(1), question(" ")])
     run = lab.run("-s", "0")
     assert run.stdout == ""
-    assert run.stderr == "gptsh: the prompt is blank: give words or pipe text in\n"
+    assert run.stderr == "gptsh: the prompt is blank: add a prompt, or pipe text in\n"
     assert run.code == 2
     assert model.requests == []
 

@@ -257,7 +257,7 @@ def test_markdown_that_was_changed_by_hand_or_torn_is_refused(home: Home) -> Non
     assert "its text was edited" in changed.stderr
     torn = home.run("--import-session", write(home.folder, text[:-9], "torn.md"))
     assert torn.code == 2
-    assert "its last line holds no session" in torn.stderr
+    assert "its last line contains no session" in torn.stderr
 
 
 # ---- several sessions
@@ -363,7 +363,7 @@ REFUSED = [
     (["--export-session", "0", "--export-session", "1@7"], "session bbbb has no point"),
     (
         ["--export-session", "0", "--export-session", "1", "--format", "nanobot"],
-        "nanobot reads one session a file",
+        "nanobot reads one session per file",
     ),
 ]
 

@@ -227,8 +227,8 @@ def test_a_folder_of_all_samples_is_imported_at_once(home: Home) -> None:
     assert formats == set(known) - {"markdown", "openai"}
     old, total, beside = import_notes(run, folder)
     assert old.partition(": ")[0] == "/llm/logs_continued_0.36.db"
-    assert total == "not read: 1"
-    assert beside.startswith("no session by name or kind of file: ")
+    assert total == "1 input could not be read"
+    assert beside.startswith("skipped ")
     assert set(states(import_file(home, folder))) == {"known"}
 
 
@@ -426,17 +426,17 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
         line(4, 7), {**line(5, ""), "message": "x"}, {**line(6, ""), "type": "novel"}, line(7, [1]),
     ), ["user: 1\nuser: 2\nuser: 3\n"],
        [TORN_HERE.format(3), *(f":{at}: {BAD_MESSAGE}" for at in (5, 6)), *(f":{at}{NO_WORDS}" for at in (4, 7)),
-        "not read: 5"]),
+        "5 inputs could not be read"]),
     "nanocoder": ("a.json", {**read_sample(NANOCODER), "messages": [
         HI, {"content": "x"}, {"role": "user", "content": 7}, {"role": "assistant", "content": "", "tool_calls": ["x"]},
-    ]}, ["user: hi\n"], [NO_ROLE, NO_WORDS, f": {BAD_MESSAGE}", "not read: 3"]),
+    ]}, ["user: hi\n"], [NO_ROLE, NO_WORDS, f": {BAD_MESSAGE}", "3 inputs could not be read"]),
     "openai": ("a.json", [
         HI, 7, {"role": "user", "content": 7},
-    ], ["user: hi\n"], [": item 2 is not an object", NO_WORDS, "not read: 2"]),
+    ], ["user: hi\n"], [": item 2 is not an object", NO_WORDS, "2 inputs could not be read"]),
     "nanobot": ("a.jsonl", (
         HEAD, HI, TORN, "[]", {"role": 5}, {"role": "user", "content": {}}, HI,
     ), ["user: hi\nuser: hi\n"], [
-        TORN_HERE.format(3), ":4: not a JSON object", f":5{NO_ROLE}", f":6{NO_WORDS}", "not read: 4",
+        TORN_HERE.format(3), ":4: not a JSON object", f":5{NO_ROLE}", f":6{NO_WORDS}", "4 inputs could not be read",
     ]),
     "gptsh, a newer version": ("a.json", session(version=99), [], [": written by a newer gptsh (version 99)"]),
     "gptsh, a message without a role": ("a.json", session(messages=[7]), [], [f": not a session{NO_ROLE}"]),
@@ -449,10 +449,10 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
             "b": {"parent": "a",
                   "message": {"id": "b", "author": {"role": "tool"}, "content": {"content_type": "novel"}}},
         }},
-    ], ["assistant: tool=b\ntool b: [novel]\n"], [f", session 1: {BAD_MESSAGE}", "not read: 1"]),
+    ], ["assistant: tool=b\ntool b: [novel]\n"], [f", session 1: {BAD_MESSAGE}", "1 input could not be read"]),
     "chatgpt, beside a conversation of another shape": (
         "conversations.json", [*read_sample("chatgpt/conversations.json"), {"mapping": {}}], [TEA],
-        [", session 2: not in the format that its tool writes", "not read: 1"],
+        [", session 2: not in the format that its tool writes", "1 input could not be read"],
     ),
     "lines of our own messages": (
         "own.jsonl", ({"id": "m1", "parent": None, "timestamp": "2025-01-01T00:00:00Z", **HI},) * 2, [],
@@ -473,7 +473,7 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
     "mods": ("a.gob", b"\x13\xff", [], [": a conversation of mods: pass its text on with mods --show ID | gptsh"]),
     "Markdown of another kind": (
         "notes.md", "# Notes\n", [],
-        [": its last line holds no session: import the complete file that --export-session wrote"],
+        [": its last line contains no session: import the complete file that --export-session wrote"],
     ),
     "nothing at this path": ("a.json/b.json", None, [], [": no such file or folder"]),
     "empty": ("a.json", "", [], [": empty"]),
@@ -481,15 +481,16 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
     "torn JSON": ("a.json", '\n{"a": 1,\n "b" 2}', [], [": not JSON"]),
     "too deep": ("a.json", session(odd=DEEP), [], [": nested more than 100 levels deep"]),
     "far too deep": ("a.json", "[" * 100_000, [], [": nested more than 100 levels deep"]),
-    "far too deep, on a line": ("a.jsonl", (HI, "[" * 100_000), ["user: hi\n"], [":2: not JSON", "not read: 1"]),
+    "far too deep, on a line": ("a.jsonl", (HI, "[" * 100_000), ["user: hi\n"],
+        [":2: not JSON", "1 input could not be read"]),
     "no UTF-8": ("a.json", b'{"version": 1, "id": "\xff"}', [], [": not JSON"]),
     "a BOM, CR, blank lines": (
         "a.jsonl", f"\ufeff\n \r\n{json.dumps(HI)}\r\n" + "\n" * 9999 + "x\n" + json.dumps(HI),
-        ["user: hi\nuser: hi\n"], [":10003: not JSON", "not read: 1"],
+        ["user: hi\nuser: hi\n"], [":10003: not JSON", "1 input could not be read"],
     ),
     "many broken lines": (
         "a.jsonl", (HI, *"x" * 30), ["user: hi\n"],
-        [*(f":{at}: not JSON" for at in range(2, 22)), "not read: 30, 10 of them not named"],
+        [*(f":{at}: not JSON" for at in range(2, 22)), "30 inputs could not be read; 10 are not listed above"],
     ),
 }  # fmt: skip
 

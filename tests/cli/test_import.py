@@ -189,7 +189,7 @@ def test_a_session_that_went_to_nanobot_and_back_has_no_message_twice(home: Home
 
 def test_a_key_of_nanobots_becomes_a_name_only_when_asked_for(home: Home) -> None:
     run = nanobot(home, "", stamped(1, "user", "hi"))
-    assert run.stderr == "gptsh: --keep-keys would name them @cli:direct\n"
+    assert run.stderr == "gptsh: with --keep-keys they would be named @cli:direct\n"
     assert home.run("-m", "echo", "-s", "@cli:direct", "another").code == 0
     path = str(home.folder / "cli_direct.jsonl")
     assert (
@@ -419,7 +419,7 @@ def test_of_a_torn_archive_all_whole_conversations_come_in(home: Home, env: dict
     assert run.code == 0
     torn, total, totals = run.stderr.splitlines()
     assert torn == f"gptsh: {path}: not JSON after 2 items"
-    assert total == "gptsh: not read: 1"
+    assert total == "gptsh: 1 input could not be read"
     assert totals == "gptsh: 2 sessions: 2 imported"
 
 
@@ -457,9 +457,7 @@ def test_an_import_that_is_stopped_says_how_far_it_came_and_the_same_command_goe
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT
-    told_of = (
-        "gptsh: stopped after ([0-9,]+) sessions?: [0-9,]+ imported; the same command goes on\n"
-    )
+    told_of = "gptsh: stopped after ([0-9,]+) sessions?: [0-9,]+ imported; run the same command again to continue\n"
     number = int(re.fullmatch(told_of, err.decode())[1].replace(",", ""))
     assert number == len(home.docs()) < 300
     run = import_file(home, path)
@@ -554,7 +552,7 @@ def test_a_folder_is_searched_with_its_hidden_folders(home: Home) -> None:
     assert run.code == 0
     assert sorted(texts_of_questions(home)) == ["hello", "hello", "of shell_gpt"]
     not_read, totals = run.stderr.splitlines()
-    assert not_read.startswith("gptsh: unknown format: 2 (")
+    assert not_read.startswith("gptsh: skipped 2 files of an unknown format (")
     assert totals == "gptsh: 3 sessions: 3 imported"
 
 
@@ -592,9 +590,12 @@ def test_links_pipes_and_files_of_gigabytes_in_a_folder_are_named_and_not_read(h
         "pipe.json",
     )
     names = ", ".join(str(folder / name) for name in traps)
-    assert left_out == f"gptsh: no session by name or kind of file: 7 ({names})"
+    assert (
+        left_out
+        == f"gptsh: skipped 7 files that cannot be sessions, judging by name or type ({names})"
+    )
     total, *reasons = sorted(line.rpartition("/")[2] for line in notes)
-    assert total == "gptsh: not read: 3"
+    assert total == "gptsh: 3 inputs could not be read"
     assert reasons[0] == "odd ? ␛[31m.json: not JSON"
     assert [reason.partition(".")[0] for reason in reasons[1:]] == ["sparse", "sparse"]
     assert any(reason.startswith("sparse.json: more than 2,000 MB: ") for reason in reasons)
@@ -621,7 +622,7 @@ def test_the_sessions_of_codex_are_named_in_one_line_and_its_way_imports_one(hom
     files = [write(folder, text, f"rollout-{number:02}.jsonl") for number in range(21)]
     note, total = home.run("--import-session", str(folder)).stderr.splitlines()[:2]
     assert note.partition(": a session of Codex: ")[0].endswith("rollout-09.jsonl and 11 more")
-    assert total == "gptsh: not read: 21"
+    assert total == "gptsh: 21 inputs could not be read"
     way = (
         note.partition("messages with ")[2].partition(" | gptsh")[0].replace("FILE", str(files[0]))
     )
@@ -637,16 +638,17 @@ def test_what_is_not_read_in_a_folder_for_its_name_is_named(home: Home) -> None:
         write(folder, "x", f"{number:02}.html")
     names = ", ".join(f"{folder}/{number:02}.html" for number in range(10))
     run = home.run("--import-session", str(folder))
-    assert run.stderr == f"gptsh: no session by name or kind of file: 12 ({names} and 2 more)\n"
+    note = "gptsh: skipped 12 files that cannot be sessions, judging by name or type"
+    assert run.stderr == f"{note} ({names} and 2 more)\n"
 
 
 def test_a_folder_with_nothing_says_what_was_there(home: Home) -> None:
     write(folder := home.folder / "in", {"theme": "dark"})
     run = home.run("--import-session", str(folder), "-o", "json")
     assert run.code == 2
-    assert "nothing that could be imported" in json.loads(run.stdout)["error"]["message"]
+    assert "found nothing to import" in json.loads(run.stdout)["error"]["message"]
     assert run.stderr.startswith(
-        f"gptsh: unknown format: 1 ({folder}/one.json)\ngptsh: {folder}: nothing"
+        f"gptsh: skipped 1 file of an unknown format ({folder}/one.json)\ngptsh: {folder}: found nothing to import"
     )
 
 

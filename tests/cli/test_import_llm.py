@@ -47,7 +47,10 @@ def test_a_conversation_that_was_continued_since_is_read_with_its_earlier_messag
     run = import_file(home, CONTINUED)
     assert states(run) == ["imported"]
     assert home.doc()["stats"]["messages"] == 17
-    assert import_notes(run, CONTINUED)[-2:] == [f": 1 conversation {ADVICE}", "not read: 1"]
+    assert import_notes(run, CONTINUED)[-2:] == [
+        f": 1 conversation {ADVICE}",
+        "1 input could not be read",
+    ]
 
 
 def test_the_last_model_alone_says_who_is_asked_next(home: Home) -> None:
@@ -121,4 +124,4 @@ def test_another_database_is_told_to_be_one_and_passed_over_in_a_folder(home: Ho
     shutil.copy(LOGS, folder)
     run = import_file(home, folder)
     assert run.code == 0
-    assert run.stderr == f"gptsh: unknown format: 1 ({other})\n"
+    assert run.stderr == f"gptsh: skipped 1 file of an unknown format ({other})\n"

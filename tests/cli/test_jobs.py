@@ -85,7 +85,7 @@ REFUSED: list[tuple[list[str], str]] = [  # arguments, and how stderr begins
       for option in (*NAMED, "--login", "--logout", "--session", "--file") for blank in ("", " ")],
     *[(["-m", "echo", "hi", *more], f"{more[0]} cannot be used with a question: use it with --")
       for more in (["--full"], ["--keep", "0"], ["--limit", "0"], ["--archived"], ["--yes"])],
-    (["--export-session", "0", "-o", "markdown"], "-o cannot be used with --export-session: --format names the form"),
+    (["--export-session", "0", "-o", "markdown"], "-o cannot be used with --export-session: use --format"),
     (["--archive-session", "0", "1"], "--archive-session takes no prompt: give it once for each session"),
     (["--search-sessions", "nginx", "502"], "--search-sessions takes no prompt: put the words in quotes"),
     (["-i"], "-i needs a terminal, but stdout is not one"),

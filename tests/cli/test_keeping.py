@@ -125,7 +125,7 @@ def test_what_cannot_be_deleted_is_exit_1_and_tells_what_was_before(home: Home) 
     run = home.run(DELETE, "aaaa", DELETE, "bbbb", DELETE, "cccc", "-o", "json")
     error, before = run.stderr.splitlines()
     assert re.search("the session cannot be deleted: .*20250101-000000-bbbb.json", error)
-    assert before == "gptsh: done before: aaaa"
+    assert before == "gptsh: already done: aaaa"
     assert run.code == 1
     assert session_ids(home) == ["bbbb", "cccc"]
     assert "Is a directory" in home.run("--show-session", "@work").stderr  # the name is not free
@@ -229,12 +229,14 @@ def test_prune_shows_what_would_go_and_does_nothing(home: Home) -> None:
     run = home.run(prune, *old)
     lines = {line.split()[1]: line for line in home.run("--list-sessions").stdout.splitlines()}
     assert run.stdout.splitlines() == [lines[ident] for ident in ("dddd", "bbbb", "aaaa")]
-    assert run.stderr == "gptsh: 3 sessions would be deleted, @work among them: --yes does it\n"
+    assert (
+        run.stderr == "gptsh: 3 sessions would be deleted, @work among them; add --yes to do it\n"
+    )
     assert run.code == 0
     assert [item["id"] for item in objects(home, prune, *old)] == ["dddd", "bbbb", "aaaa"]
     assert (
         home.run(prune, "--keep", "3", "--archive").stderr
-        == "gptsh: 1 session would be archived: --yes does it\n"
+        == "gptsh: 1 session would be archived; add --yes to do it\n"
     )
     assert len(session_ids(home)) == 4
 
@@ -262,7 +264,7 @@ def test_prune_reaches_archived_sessions_with_archived_alone(home: Home) -> None
     old = ("--prune-sessions", "--archived", "--older-than", "50d")
     run = home.run(*old)
     assert run.stdout[:8] == "[-] aaaa"
-    assert run.stderr == "gptsh: 1 session would be deleted: --yes does it\n"
+    assert run.stderr == "gptsh: 1 session would be deleted; add --yes to do it\n"
     assert home.run(*old, "--archive").code == 2
     assert home.run(*old, "--yes") == ("deleted aaaa Title of aaaa (1 turn)\n", "", 0)
     assert session_ids(home) == ["cccc"]

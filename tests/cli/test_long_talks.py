@@ -24,7 +24,7 @@ def holds(turns: list[Turn], talk: Talk) -> None:
         assert turn.last_answer[-20:] in text
         context = turn.context
         left_out = context["left_out"] or any(context["omitted"].values())
-        is_new = "are sent as" in turn.notes
+        is_new = "session compacted from" in turn.notes
         assert not (left_out and is_new) or context["tokens"] >= FILLED * context["budget"], context
         assert (
             not talk.image
@@ -34,7 +34,7 @@ def holds(turns: list[Turn], talk: Talk) -> None:
 
 
 def compactions(turns: list[Turn]) -> int:
-    return sum("are sent as" in turn.notes for turn in turns)
+    return sum("session compacted from" in turn.notes for turn in turns)
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,7 @@ def test_in_a_small_window_each_request_has_the_last_answer_and_the_question(
 
 def test_what_is_left_out_is_named_once_a_change(home: Home) -> None:
     turns = [*turns_of(home, Talk(2048, 40, 60, image=True), 20)]
-    noted = [
-        turn for turn in turns if "left out, since the session outgrew the window: " in turn.notes
-    ]
+    noted = [turn for turn in turns if "left out to fit the window: " in turn.notes]
     changed = [
         after
         for before, after in pairwise(turns)

@@ -122,7 +122,7 @@ def test_without_locks_everything_is_saved_and_a_note_says_so_once_a_day(
 ) -> None:
     without_locks(monkeypatch, error)
     run = home.run("-m", "echo", "hi")
-    note = f"gptsh: {home.state} is on a file system without locks: do not use gptsh twice at once there\n"
+    note = f"gptsh: {home.state} is on a file system without locks: do not run gptsh twice at the same time there\n"
     assert run == ("You said: hi\n", note, 0)
     assert home.run("-s", "0", "-m", "echo", "more") == ("You said: more\n", "", 0)
     assert len(texts(home.doc())) == 4

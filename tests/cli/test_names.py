@@ -60,7 +60,7 @@ def test_a_note_says_that_a_name_begins_a_session(home: Home) -> None:
     in_variable = home.run(*ECHO, "hi", env={"GPTSH_SESSION": "@home"})
     assert in_variable.stderr == "gptsh: @home is a new session\n"
     unasked = home.run(*ECHO, "-s", "@none")
-    assert unasked.stderr.startswith("gptsh: there is no session @none yet")
+    assert unasked.stderr.startswith("gptsh: session @none does not exist yet")
 
 
 @pytest.mark.parametrize("ref", ["work", "@wrok", "wrok"])

@@ -99,7 +99,7 @@ def test_what_is_no_file_of_the_repository_is_a_note(
     assert run.stdout == "You said: hi\n"
     assert run.code == 0
     assert run.stderr.count("\n") == 1
-    assert "AGENTS.md is not sent" in run.stderr
+    assert "AGENTS.md was not sent" in run.stderr
     assert system(model) == "Be brief."
 
 

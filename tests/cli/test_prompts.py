@@ -230,10 +230,12 @@ def test_what_is_no_agent_in_the_folder_is_named_where_agents_are_listed_or_miss
     for name in ("good.md", "tr.txt", "empty/user.md", "good.yaml", "README.md", ".git/x"):
         put(home, name, "S")
     folder = home.config.parent / "agents"
-    forms = "one is NAME.md, NAME.yaml, NAME/system.md or NAME/SKILL.md"
-    others = f"gptsh: {folder}: no agent is in empty, good.yaml, tr.txt: {forms}\n"
+    forms = "NAME.md, NAME.yaml, NAME/system.md or NAME/SKILL.md"
+    others = (
+        f"gptsh: {folder}: no agent found in empty, good.yaml, tr.txt; an agent is a file {forms}\n"
+    )
     assert home.run("--list-agents").stderr == others
-    missed = f"gptsh: there is no agent 'empty': {folder}: no agent is in empty: {forms}\n"
+    missed = f"gptsh: there is no agent 'empty': {folder}: no agent found in empty; an agent is a file {forms}\n"
     assert home.run(*ECHO, "-a", "empty", "hi").stderr == missed
     assert home.run(*ECHO, "-a", "good", "hi").stderr == ""
 

@@ -244,14 +244,16 @@ def test_of_two_compactions_made_at_once_the_later_one_counts(
     assert saved["context"]["compaction"]["id"] == "2"
 
 
-@pytest.mark.parametrize("meanwhile", ["deleted", "replaced by another of the same id"])
+@pytest.mark.parametrize(
+    "problem", ["deleted by another process", "another session now has the id"]
+)
 def test_a_session_that_went_meanwhile_is_not_recreated(
-    lab: Home, model: ModelServer, meanwhile: str
+    lab: Home, model: ModelServer, problem: str
 ) -> None:
     process, release = start_answer(lab, model)
     (path,) = lab.files()
     assert lab.run("--delete-session", "0", "--yes").stdout.startswith("deleted ")
-    if meanwhile != "deleted":
+    if not problem.startswith("deleted"):
         put(lab, path.name[16:20], 1).rename(path)
     left = [file.read_bytes() for file in lab.files()]
     release.set()
@@ -259,7 +261,7 @@ def test_a_session_that_went_meanwhile_is_not_recreated(
     assert out == b"second\n"
     assert process.returncode == 1
     assert err.count(b"\n") == 1
-    assert re.search(rf"{meanwhile.split()[0]}.*: this turn is not saved\n$", err.decode())
+    assert re.search(rf"{problem}.*: this turn is not saved\n$", err.decode())
     assert [file.read_bytes() for file in lab.files()] == left
 
 

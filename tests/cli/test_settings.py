@@ -161,7 +161,7 @@ def test_a_wrong_config_is_exit_2_naming_file_key_and_what_was_expected(
     assert not home.state.exists()
 
 
-NO_KEYS = "this file may be shared, so it holds no keys; set api_key_env or api_key_command"
+NO_KEYS = "this file may be shared, so it must not contain keys; set api_key_env or api_key_command"
 
 
 @pytest.mark.parametrize(

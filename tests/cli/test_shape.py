@@ -137,7 +137,7 @@ ANSWERS: dict[str, tuple[list[Any], str, str, int, int]] = {
     "in a fence": (['Here you are:\n```json\n{"n":1}\n```\n'], '{"n":1}\n', "", 0, 1),
     "wrong, then right": (['{"n":"one"}', '```\n{"n":1}\n```'], '{"n":1}\n', "", 0, 2),
     "wrong twice": (
-        ["one", "still one"], "", "still one\ngptsh: the answer is not what --schema asks: not JSON", 5, 2),
+        ["one", "still one"], "", "still one\ngptsh: the answer does not match --schema: not JSON", 5, 2),
     "wrong, then refused": (["one", (500, BOOM)], "", "one\ngptsh: lab failed (500): boom\n", 1, 2),
     "a field that is refused": ([(400, WRONG), '{"n":1}'], '{"n":1}\n', "", 0, 2),
     "a field that llama-cpp-python refuses": ([(500, CHECKED), '{"n":1}'], '{"n":1}\n', "", 0, 2),
@@ -258,7 +258,7 @@ def test_a_model_that_refuses_a_field_it_is_known_to_take_is_asked_in_words(
         ('{"type":"nonsense"}', "not a JSON Schema"),
         ('{"patternProperties":{"(":{}}}', "is not a 'regex'"),
         ("nowhere.json", "No such file"),
-        ("list.json", "a JSON object is expected"),
+        ("list.json", "expected a JSON object"),
     ],
 )
 def test_a_schema_that_is_none_is_exit_2_before_anything(
@@ -298,7 +298,7 @@ def test_a_schema_with_a_reference_to_nowhere_is_exit_2_before_the_request(
     assert run.stdout == ""
     assert run.stderr.count("\n") == 1
     assert run.stderr.startswith(
-        f"gptsh: --schema: not a JSON Schema: $ref {reference} leads nowhere"
+        f"gptsh: --schema: not a JSON Schema: $ref {reference} cannot be resolved"
     )
     assert model.requests == []
     assert lab.files() == []
@@ -313,7 +313,7 @@ def test_a_schema_that_refers_to_itself_is_exit_2_and_the_answer_is_kept(
     assert run.stdout == ""
     assert len(model.sent) == 1
     assert re.search(
-        "gptsh: --schema: the answer cannot be checked against it: .*in circles", run.stderr
+        "gptsh: --schema: the answer cannot be checked against it: .*circular", run.stderr
     )
     assert texts(lab.doc())[-1] == 'assistant: {"n":1}'
 

@@ -280,7 +280,7 @@ def test_text_that_no_window_could_hold_is_refused_while_it_is_read(
     assert process.stderr
     error = process.stderr.read().decode()
     assert re.fullmatch(
-        r"gptsh: stdin has more than 1\.\d MB, and the window is 8,000 tokens: --truncate .*\n",
+        r"gptsh: stdin has more than 1\.\d MB, but the window is 8,000 tokens: --truncate .*\n",
         error,
     )
     (lab.cwd / "long.txt").write_text("some words\n" * 500_000)

@@ -310,7 +310,7 @@ def holds(place: Place, session: dict[str, Any]) -> None:
     context = json.loads(run.stdout)["context"]
     omitted = context["omitted"]["questions"]
     assert odd or len(omitted) <= len(missing) <= len(omitted) + 1
-    assert not omitted or "left out, since the session outgrew the window: question" in run.stderr
+    assert not omitted or "left out to fit the window: question" in run.stderr
     assert not missing or context["tokens"] >= 0.8 * context["budget"] - FRAME
     answers = [turn.answer for turn in turns]
     if answers and not last and not odd:  # both ends of the last answer

@@ -215,7 +215,7 @@ def test_an_empty_answer_is_a_failure(home: Home, api: str) -> None:
     run = home.run("-m", f"mock-{api}/m", "say-nothing")
     assert run.stdout == ""
     assert run.code == 1
-    assert "the model answered nothing" in run.stderr
+    assert "the model returned an empty answer" in run.stderr
 
 
 ERRORS = [

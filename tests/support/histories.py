@@ -114,7 +114,7 @@ def import_notes(run: Result, path: str | Path) -> list[str]:
     notes = [
         line.removeprefix("gptsh: ").replace(str(path), "") for line in run.stderr.splitlines()
     ]
-    return [line for line in notes if not re.match("--keep-keys would|[0-9]+ sessions: ", line)]
+    return [line for line in notes if not re.match("with --keep-keys|[0-9]+ sessions: ", line)]
 
 
 def imported_docs(home: Home, path: str | Path) -> list[dict[str, Any]]:

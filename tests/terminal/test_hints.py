@@ -19,7 +19,9 @@ def test_a_word_that_is_a_name_of_ours_gets_a_note_and_is_asked(
     home.configure('[agents.default]\nmodel = "echo"\noutput = "text"\n')
     note = ""
     if option:
-        note = f"gptsh: {typed!r} goes to the model as a question; the option is gptsh {option}\n"
+        note = (
+            f"gptsh: {typed!r} is sent to the model as a question; the option is gptsh {option}\n"
+        )
     assert home.run(typed) == (f"You said: {typed}\n", note, 0)
     assert home.run(typed, stdin="of this").stderr == ""  # a question about what is piped in
     assert len(home.files()) == 2
@@ -28,7 +30,7 @@ def test_a_word_that_is_a_name_of_ours_gets_a_note_and_is_asked(
 def test_a_terminal_shows_the_note_about_a_word_before_the_answer(home: Home) -> None:
     home.configure('[agents.default]\nmodel = "echo"\noutput = "text"\n')
     seen, code = Terminal(home, "models", env={"NO_COLOR": "1"}, columns=200).close()
-    note = "gptsh: 'models' goes to the model as a question; the option is gptsh --list-models"
+    note = "gptsh: 'models' is sent to the model as a question; the option is gptsh --list-models"
     assert seen.decode() == f"{note}\r\nYou said: models\r\n"
     assert code == 0
 

@@ -62,7 +62,7 @@ def test_without_a_terminal_every_key_is_a_comment_with_its_default(home: Home) 
 def test_no_file_is_written_over_and_another_one_can_be_named(home: Home) -> None:
     home.configure("# mine\n")
     refused = (
-        f"gptsh: {home.config} is there already: edit it, or name another file with --config PATH\n"
+        f"gptsh: {home.config} already exists: edit it, or name another file with --config PATH\n"
     )
     assert home.run("--init") == ("", refused, 2)
     assert home.config.read_text() == "# mine\n"

@@ -111,7 +111,7 @@ def test_a_session_that_was_used_while_delete_asked_stays(lab: Home) -> None:
         talk.asks("/session delete")
         lab.run("-s", "0", "two")
         talk.write("y\n")
-        assert "is kept: it was used" in talk.printed()
+        assert "was kept: another process has used" in talk.printed()
         assert texts(lab.doc()) == [*ONE, *TWO]
         talk.plays(("three", "You said: three"))
     assert lab.doc()["stats"]["turns"] == 3

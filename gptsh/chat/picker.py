@@ -59,9 +59,9 @@ _HELP = "↑↓  Enter resume  letters filter  Ctrl-T new  Del delete  Esc leave
 def pick(current: str | None = None) -> str | None:
     """Return the file name of the session that the user picks, "" for a new one.
 
-    None if the user leaves the list. ``current`` is the file name of the conversation's session,
-    which cannot be deleted in the list. Raises UsageError without a terminal, BadSession if the
-    store cannot be read, Interrupted for Ctrl-C and signals.
+    Return None if the user leaves the list. ``current`` is the file name of the conversation's
+    session, which cannot be deleted in the list. Raises UsageError without a terminal, BadSession
+    if the store cannot be read, Interrupted for Ctrl-C and signals.
     """
     for stream in (sys.stderr, stdio.stdout()):
         if stream is not None and stdio.shows_frames(stream):

@@ -36,9 +36,9 @@ def run_loop(
 ) -> int:
     """Ask ``first``, then read and run lines until the user leaves; return the exit code.
 
-    That is 1 if something could not be saved, or that of ``first``, if it could not be asked and
-    had piped input. ``words`` are what the user typed of ``first``. Raises Interrupted for a signal
-    other than Ctrl-C.
+    The exit code is 1 if something could not be saved, or that of ``first`` if it could not be
+    asked and had piped input. ``words`` are what the user typed of ``first``. Raises Interrupted
+    for a signal other than Ctrl-C.
     """
     show_recap = partial(_show_recap, chat)
     prompt = prompt_for(chat, interrupts, show_recap if first is None and chat.doc else None)

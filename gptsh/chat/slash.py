@@ -300,8 +300,8 @@ def _words_for_prompt(
 ) -> str | None:
     """Return what the user typed of a question that the agent's prompt has made.
 
-    None if the prompt does not make the same question of it again: the agent has changed, or a name
-    has no value.
+    Return None if the prompt does not make the same question of it again: the agent has changed, or
+    a name has no value.
     """
     words = question.get("input")
     if isinstance(words, str):
@@ -401,7 +401,7 @@ def do_agent(chat: Conversation, args: str) -> None:
     """Choose an agent, and drop what /model, /system, /param and /tools chose.
 
     An agent without a model keeps the chosen one. If the agent has a prompt, that makes the next
-    question; ``NAME=VALUE`` pairs set its names. Without a name list the agents.
+    question; ``NAME=VALUE`` pairs set its names. If no name is given, list the agents.
     """
     if not args:
         _show_lines(_agent_lines(chat))
@@ -608,7 +608,7 @@ def do_debug_context(chat: Conversation) -> None:
 def do_copy(chat: Conversation, args: str) -> None:
     """Copy an answer, or a code block of the last one, to the clipboard of the terminal.
 
-    This is an escape sequence (OSC 52), so it works over ssh, too.
+    The terminal gets an escape sequence (OSC 52), so this works over ssh, too.
     """
     match = re.fullmatch(r"(?P<code>code)? *(?P<number>[1-9][0-9]{0,8})?", args)
     if not match:

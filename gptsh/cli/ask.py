@@ -52,8 +52,9 @@ _COMMANDS = (
 def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     """Ask a question, show and save the answer; return the exit code.
 
-    Without a question: compact a session, label it, ask its last question again, or show its last
-    answer again. Raises GptshError for every failure, Interrupted for a signal or the deadline.
+    If there is no question, compact a session, label it, ask its last question again, or show its
+    last answer again. Raises GptshError for every failure, Interrupted for a signal or the
+    deadline.
     """
     from gptsh.turn.engine import Engine
 

@@ -142,8 +142,8 @@ _SHELLS: dict[str, type[ShellComplete]] = {"bash": _Bash, "fish": _Fish, "zsh": 
 def complete(instruction: str) -> int:
     """Follow the instruction in ``_GPTSH_COMPLETE``; return the exit code.
 
-    It is ``SHELL_source`` or ``SHELL_complete``; for any other one this raises UsageError. Failures
-    to find completions are silent.
+    The instruction is ``SHELL_source`` or ``SHELL_complete``. Raises UsageError for any other one.
+    Failures to find completions are silent.
     """
     name, _, action = instruction.partition("_")
     if name not in _SHELLS or action not in ("source", "complete"):

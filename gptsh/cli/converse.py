@@ -48,7 +48,7 @@ def converse(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> in
 def with_picked_session(flags: Flags) -> Flags | None:
     """Return the options of the command line with the session that the user picks.
 
-    None if the user leaves the list. The first word may name the session instead, as in
+    Return None if the user leaves the list. The first word may name the session instead, as in
     ``gptsh -r 7x2m``. On a terminal, and with nothing to ask or do once, a conversation starts.
     Raises as ``pick``, and UsageError if a conversation is not possible.
     """

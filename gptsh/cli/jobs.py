@@ -55,9 +55,9 @@ _AGES = "12h, 30d, 2w or 1y"
 
 
 def moment_before(age: str) -> datetime | None:
-    """Return the time ``12h``, ``30d``, ``2w`` or ``1y`` ago, at most a century.
+    """Return the time ``12h``, ``30d``, ``2w`` or ``1y`` ago, or None for another form.
 
-    None for another form.
+    The time is a century ago at most.
     """
     match = re.fullmatch("([0-9]{1,6})([hdwy])", age)
     if match is None:

@@ -80,8 +80,8 @@ def list_models(flags: Flags) -> int:
 def list_tools(flags: Flags) -> int:
     """Print a line for each tool of ``--tools``, else of the agent of ``-a``, else of all servers.
 
-    A server that cannot be used hides no other: its error follows the tools of the others, and is
-    exit 3.
+    A server that cannot be used hides no other: its error follows the tools of the others, and the
+    run exits with 3.
     """
     from gptsh.tools.toolbox import Toolbox
 

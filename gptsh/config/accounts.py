@@ -89,7 +89,7 @@ _CLOUD_NAME = "[:-]cloud$"  # how names of Ollama's cloud models end on a local 
 class Account(NamedTuple):
     """A vendor as the user has configured it, or a self-hosted server.
 
-    Its key is None if it needs none, or if ``key_command`` prints it.
+    The key is None if the server needs none, or if ``key_command`` prints it.
     """
 
     name: str
@@ -311,8 +311,8 @@ class Providers:
     ) -> str:
         """Return a model as PROVIDER/NAME: an alias stands for its model.
 
-        A bare name gets its provider, else ``otherwise``. For Google's models the provider is the
-        API whose key is set.
+        A bare name gets the prefix of its provider, or else of ``otherwise``. For Google's models
+        the provider is the API whose key is set.
         """
         if may_be_alias:
             model = self.aliases.get(model, model)

@@ -296,7 +296,8 @@ def _read_file(path: Path) -> Agent:
 def _read_prompt(keys: JsonObject, text: str, path: Path) -> Agent:
     """Return the agent with the keys of a front matter, and the text below it.
 
-    With names the text is its prompt, else its system prompt. Raises ConfigError.
+    If the text has names, it is the prompt of the agent, otherwise the system prompt. Raises
+    ConfigError.
     """
     from gptsh.content import templates
 

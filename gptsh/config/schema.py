@@ -280,7 +280,7 @@ def _rows(unknown: _UnknownKey, root: Fields[object], table: str) -> Iterator[_A
 def _advice_on_parameter(unknown: _UnknownKey, table: str) -> _Advice:
     """Return how to set the parameter of a model that has the likeliest name.
 
-    For a number that is the unknown name, unless it is nearly that of a known parameter.
+    For a number this is the unknown name, unless it is nearly that of a known parameter.
     """
     parameter = max(STORED, key=lambda name: likeness(unknown.name, name))
     likelihood = likeness(unknown.name, parameter)

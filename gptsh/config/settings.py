@@ -188,7 +188,7 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
 def config_path(environ: Mapping[str, str], named: str | None = None) -> Path:
     """Return the config file, which may not exist.
 
-    It is ``named``, else ``GPTSH_CONFIG``, else in the XDG config folder.
+    The file is ``named``, or else ``GPTSH_CONFIG``, or else in the XDG config folder.
     """
     named = named or environ.get("GPTSH_CONFIG")
     return Path(named) if named else app_folder("config") / "config.toml"
@@ -246,7 +246,7 @@ def cost_of(settings: Settings, model: str, usage: Usage) -> float | None:
 def with_config_prices(model_facts: Facts, account: Account) -> Facts:
     """Return the facts of a model with the config file's prices, if it has any.
 
-    They replace all others.
+    These prices replace all others.
     """
     configured = account.prices.get(model_facts.name) or account.prices.get("*")
     if configured is None:

@@ -89,7 +89,7 @@ def is_open(text: str) -> bool:
 def _split_opening(text: str) -> tuple[str, str]:
     """Return the tag with which a text begins a thought, and the rest.
 
-    "" and the text without one.
+    Return "" and the whole text if it has no such tag.
     """
     beginning = text.lstrip()
     for opening in _ENDS:
@@ -107,7 +107,7 @@ def _first_tag(text: str, tags: Sequence[str]) -> str | None:
 class ThinkTags:
     """Separates thought and text while they arrive, to show them.
 
-    Unless it ``reads`` tags, all is text. ``may_begin_inside``: see ``split_thought``.
+    Unless it ``reads`` tags, it treats all as text. ``may_begin_inside``: see ``split_thought``.
     """
 
     def __init__(self, *, reads: bool, may_begin_inside: bool) -> None:

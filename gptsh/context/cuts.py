@@ -129,7 +129,7 @@ def _cut(attached: _Text, max_tokens: int, end: str) -> tuple[int, int]:
 def _at_lines(text: str, start: int, stop: int) -> tuple[int, int]:
     """Extend a cut to whole lines on each side.
 
-    That may cost half of the text that remains there.
+    This may remove half of the text that remains there.
     """
     if 0 < start < len(text):
         line_end = text.rfind("\n", start // 2, start)
@@ -173,7 +173,7 @@ def _prune_part(role: str, part: Part) -> Part:
 def cut_text(message: Message, max_tokens: int) -> Message:
     """Cut an answer or a tool result to both ends of its text.
 
-    What a provider wants back verbatim goes, since the text changes.
+    What a provider wants back verbatim is removed, because the text changes.
     """
     text = text_of(message)
     shorter = truncate_middle(text, max_tokens) or MARK

@@ -137,8 +137,8 @@ class RecordedTexts:
     def move_up(self, record: "Compaction | None") -> None:
         """Put into the system prompt what is known where this compaction ends.
 
-        It is the last text of the compacted messages, whose place in the prompt is new, else the
-        first one of the session.
+        This is the last text of the compacted messages, whose place in the prompt is new, or else
+        the first one of the session.
         """
         ids = [message["id"] for message in self._doc["messages"]]
         compacted: list[str] = []
@@ -222,8 +222,8 @@ def _max_tokens(window: int | None) -> int:
 def pending_messages(doc: Document) -> list[Message]:
     """Return the messages that the memory lacks: all after the position that it has reached.
 
-    None of an imported session that was not used here. The turns without an answer, and those that
-    a filter ended, do not count.
+    The list is empty for an imported session that was not used here. The turns without an answer,
+    and those that a filter ended, do not count.
     """
     messages = doc["messages"]
     if all(map(turns.is_imported, messages)):
@@ -236,8 +236,8 @@ def pending_messages(doc: Document) -> list[Message]:
 def due_messages(doc: Document, rules: ContextRules) -> list[Message]:
     """Return the messages to consolidate after a turn: all but the latest.
 
-    None unless more than ``memory_window`` are pending. After a failure they are due again when
-    ``keep_messages`` more are pending.
+    The list is empty unless more than ``memory_window`` are pending. After a failure they are due
+    again when ``keep_messages`` more are pending.
     """
     pending = pending_messages(doc)
     excess = len(pending) - rules.memory_window
@@ -450,9 +450,9 @@ _PROJECT_CHANGED = "[gptsh: {name} has changed since. It now says:]"
 def read_project_file(name: str) -> str:
     """Return the nearest file of this name, up to the root of the git repository.
 
-    Its path is above its text, relative to that root; "" if there is none. Raises StoreError if
-    it cannot be read, or leads out of the repository: a foreign repository must not send other
-    files of this machine.
+    The text begins with the path of the file, relative to that root. Return "" if there is no such
+    file. Raises StoreError if it cannot be read, or leads out of the repository: a foreign
+    repository must not send other files of this machine.
     """
     try:
         folder = Path.cwd()

@@ -188,9 +188,9 @@ class Replacement:
         return {"questions": questions, "media": names}
 
     def messages(self) -> list[Message]:
-        """Return the replacement as a question.
+        """Return the replacement as one question in a list.
 
-        None if there is nothing to replace, or no tokens for it.
+        The list is empty if there is nothing to replace, or no tokens for it.
         """
         is_too_small = self._limit < HEADING_TOKENS and self._current is None
         if not self.older or is_too_small:

@@ -230,7 +230,7 @@ def _results(messages: Sequence[Message]) -> dict[tuple[int | None, str], list[M
 def _with_calls(message: Message, calls: list[Call], new_ids: Mapping[str, str]) -> Message:
     """Return the answer with these calls.
 
-    Its ``replay`` (signed reasoning) gets the new ids too.
+    The ``replay`` of the answer (signed reasoning) gets the new ids too.
     """
     replay = message.get("replay")
     if not isinstance(replay, dict):

@@ -193,9 +193,9 @@ def make_minimal(messages: Sequence[Message], state: ContextState, limit: int) -
 def _start_of_newest(messages: Sequence[Message], goal: int, limit: int) -> int:
     """Return where the messages begin that are sent in any case; 0 if that is all.
 
-    They are the current question and what follows it. In a turn of many tool rounds they are as
-    many of the newest rounds as fit half of the goal, at least one; the question is in the
-    replacement then.
+    These messages are the current question and what follows it. In a turn of many tool rounds they
+    are as many of the newest rounds as fit half of the goal, at least one; then the question is in
+    the replacement.
     """
     question_index = _question_index(messages)
     question = prune(messages[question_index])
@@ -252,8 +252,8 @@ class Active(NamedTuple):
 def read_active(state: ContextState, messages: Sequence[Message]) -> Active | None:
     """Return the compaction of a session.
 
-    None if there is none, or if its strategy is unknown, or the message or the summary that it
-    names does not exist any more.
+    Return None if there is none, or if its strategy is unknown, or the message or the summary that
+    it names does not exist any more.
     """
     record = state.get("compaction")
     if record is None or "id" not in record:
@@ -312,7 +312,7 @@ def split_before(messages: Sequence[Message], index: int) -> int:
 def count_protected(messages: Sequence[Message], end: int) -> int:
     """Return the tokens of what a summary of the messages before ``end`` does not replace.
 
-    Without the media of the older questions.
+    The media of the older questions are not counted.
     """
     older = messages[:end]
     recent = messages[end:]

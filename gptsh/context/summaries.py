@@ -263,7 +263,7 @@ def summarise(
 ) -> str:
     """Summarise ``previous``, the summary of all earlier messages, and the messages.
 
-    That takes at most ``calls`` requests. ``tokens`` is the requested length; the result may be
+    This takes at most ``calls`` requests. ``tokens`` is the requested length; the result may be
     half as long again. Each request has the summary so far and the next messages; if those are too
     many, each message is shortened further. Without messages, ``previous`` is condensed. Raises
     EmptyAnswer, TooLong if the window has no room, and what ``ask`` raises.
@@ -292,7 +292,7 @@ def summarise(
 def _chunks(messages: Sequence[Message], max_tokens: int, max_chunks: int) -> list[str]:
     """Return the messages as lines in consecutive chunks of at most ``max_tokens`` tokens.
 
-    If that makes too many chunks, each message is shortened further; if need be, only the first and
+    If this makes too many chunks, each message is shortened further; if need be, only the first and
     the last chunks are used.
     """
     for divisor in (1, 2, 4, 8):
@@ -328,8 +328,8 @@ def _fill_chunks(lines: Iterable[str], max_tokens: int) -> list[list[str]]:
 def new_summary(messages: Sequence[Message], text: str, model: str) -> "Summary":
     """Return the record of a summary of ``messages``, for ``context.summaries``.
 
-    They begin with the session's first. ``until`` is the latest of their times: a later message
-    among them was added since and is not covered.
+    The messages begin with the first one of the session. ``until`` is the latest of their times: a
+    later message among them was added since and is not covered.
     """
     return {
         "id": new_message_id(),

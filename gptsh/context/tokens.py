@@ -78,11 +78,11 @@ def upper_bound(text: str) -> int:
 
 @lru_cache(50_000)
 def count_text(text: str) -> int:
-    """Count the tokens of a text, erring high:
+    """Return an estimate of the tokens of a text, which is rather too high than too low.
 
-    OpenAI's count plus a seventh and half a token per digit. It is counted piece by piece, since a
-    list of all tokens takes ten times the memory of the text. Of a text longer than nearly any
-    window, evenly spread pieces are counted.
+    The estimate is OpenAI's count plus a seventh of it and half a token per digit. The text is
+    counted piece by piece, because a list of all tokens takes ten times the memory of the text. Of
+    a text longer than nearly any window, evenly spread pieces are counted.
     """
     encoding = _encoding()
     if encoding is None:
@@ -412,7 +412,7 @@ class Estimator:
     def estimated(self, prompt: Prompt) -> Prompt:
         """Return the prompt with its size, which is counted unless the prompt is certainly small.
 
-        It is small below the threshold, and for Ollama below its smallest window.
+        A prompt is small below the threshold, and for Ollama below its smallest window.
         """
         known = self._coverage(prompt)
         size, media = sizes(known.new_messages, upper_bound)

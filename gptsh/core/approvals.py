@@ -1,7 +1,7 @@
 """Store which tools the user has approved in each session, beside the sessions.
 
-It is a fact of this machine, never in a session file: whoever can write or sync session files must
-not have tools run unasked.
+An approval is valid only on this machine and is never in a session file: whoever can write or sync
+session files must not have tools run unasked.
 """
 
 import contextlib

@@ -422,7 +422,7 @@ def is_unsaved(doc: Document) -> bool:
 def stats(messages: Sequence[Message], preview: object = None) -> "Stats":
     """Return the number of ``turns`` and ``messages``, and the ``preview``.
 
-    That is the beginning of the first question, if none is given.
+    The preview is the beginning of the first question if none is given.
     """
     questions = [message for message in messages if starts_turn(message)]
     if not isinstance(preview, str) or not preview:

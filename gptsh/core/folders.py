@@ -34,7 +34,7 @@ _CONFLICT_COPY = re.compile(
 def sessions_folder() -> Path:
     """Return ``${XDG_STATE_HOME:-~/.local/state}/gptsh/sessions``, on macOS too.
 
-    It may not exist.
+    The folder may not exist.
     """
     return app_folder("state") / "sessions"
 

@@ -174,7 +174,7 @@ def claim_of_title(filename: str) -> int:
 def take_claim(claim: int) -> bool:
     """Claim something until ``release_claim`` or the end of the process; False if it is taken.
 
-    True also where files cannot be locked.
+    Return True also where files cannot be locked.
     """
     with _guard:
         if claim in _own:

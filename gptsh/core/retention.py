@@ -77,7 +77,7 @@ def move_to_archive(path: Path) -> None:
 def is_same_session(path: Path, other: Path) -> bool:
     """Return whether two files of one name are versions of one session.
 
-    False if one of them cannot be read.
+    Return False if one of them cannot be read.
     """
     try:
         created = {document.read_head(str(file))["created_at"] for file in (path, other)}

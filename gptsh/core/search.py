@@ -225,7 +225,7 @@ def _overlap(form: str, plain: str) -> bool:
 def _any_of(forms: Iterable[bytes]) -> bytes:
     """Return a pattern for any of these, none of which begins another one.
 
-    It tries each beginning once, which is five times as fast.
+    The pattern tries each beginning once, which is five times as fast.
     """
     rests: dict[bytes, list[bytes]] = {}
     for form in forms:

@@ -143,7 +143,7 @@ def new_session_doc(
 def fork_session(doc: Document, point: str) -> Document:
     """Return a new session that begins with the messages of ``doc``.
 
-    That is the original as ``load_at`` cut it at ``point``.
+    ``doc`` is the original, which ``load_at`` has cut at ``point``.
     """
     meta = doc["meta"].copy()
     meta.pop("imported", None)

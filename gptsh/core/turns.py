@@ -104,7 +104,7 @@ def is_imported(message: Message) -> bool:
 def at_point(doc: Document, point: str) -> Document:
     """Return the document at a point.
 
-    That is after turn ``N``, before the last N turns (``-N``), at a snapshot, or now ("").
+    A point is after turn ``N``, before the last N turns (``-N``), at a snapshot, or now ("").
     Raises UnknownSession, which names the number of turns, if there is no such point.
     """
     from gptsh.core import snapshots

@@ -228,7 +228,7 @@ def _joined(record: JsonObject, separator: str, *keys: str) -> str:
 def _parts(content: JsonObject, metadata: JsonObject) -> list[Part]:
     """Return the parts of a message: texts and references to files.
 
-    If there are none, the whole content is a part, unless its type is known to be empty.
+    If the message has none, the whole content is a part, unless its type is known to be empty.
     """
     if not content:
         return []

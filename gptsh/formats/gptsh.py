@@ -75,7 +75,7 @@ def _document(source: Source, doc: JsonObject) -> Results:
 def _rescued(source: Source) -> Results:
     """Yield what is whole of a torn file, and a note of what is lost.
 
-    Its first line has all but the context and the messages, which follow, a line each.
+    The first line of the file has all but the context and the messages, which follow, a line each.
     """
     first, *lines = source.data.split(b"\n")
     doc = _parsed(first.removesuffix(b",") + b"}")
@@ -172,7 +172,7 @@ def read_markdown(source: Source) -> Results | None:
 def _find_comment(source: Source) -> tuple[int, int] | None:
     """Return where the comment at the end of a file starts, and where its JSON ends.
 
-    None if the file has no comment.
+    Return None if the file has no comment.
     """
     start = max(0, source.size - _BLOCK)
     tail = b"".join(source.blocks(start)).rstrip()

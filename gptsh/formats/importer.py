@@ -62,8 +62,7 @@ _ZIP = b"PK\x03\x04"
 def read(source: Source) -> tuple[str, Results] | None:
     """Return the name of a file's format, its sessions and what cannot be read of them.
 
-    None for an unknown format.
-    Raises BadInput for a file that cannot be read.
+    Return None for an unknown format. Raises BadInput for a file that cannot be read.
     """
     for name, read_format in _READERS.items():
         results = read_format(source)
@@ -255,8 +254,8 @@ def _own_key(head: document.Head) -> str:
 def _sanitized(doc: Document) -> Document:
     """Return the document without future times, and without tools and uses of another user.
 
-    Its messages are marked as imported: an agent's memory has them once the session is used here.
-    Raises BadSession if a newer gptsh wrote it.
+    The messages of the document are marked as imported: an agent's memory has them once the session
+    is used here. Raises BadSession if a newer gptsh wrote it.
     """
     if doc["version"] > VERSION:
         raise BadSession("it was written by a newer gptsh", "update gptsh")
@@ -299,7 +298,7 @@ def _format_of(doc: Document) -> str:
 def _with_our_ids(doc: Document, stored: Document) -> Document:
     """Return another tool's document with our ids of the messages that the tool got from here.
 
-    Their roles and times identify them.
+    The roles and times of the messages identify them.
     """
     if _format_of(doc) == _OURS:
         return doc
@@ -325,9 +324,9 @@ def _with_our_ids(doc: Document, stored: Document) -> Document:
 def is_copy(doc: Document, stored: Document) -> bool:
     """Return whether a document is a copy of the stored one, which has the same origin.
 
-    They share a message and do not contradict each other. Two of our own format agree on each
-    shared message. Another tool's may have changed a message since; it must have the message that
-    was imported last, or no message that was not imported.
+    A copy and its original share a message and do not contradict each other. Two of our own format
+    agree on each shared message. Another tool's may have changed a message since; it must have the
+    message that was imported last, or no message that was not imported.
     """
     if not doc["messages"] or not stored["messages"]:
         return bool(doc["created_at"] == stored["created_at"])

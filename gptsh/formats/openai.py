@@ -47,7 +47,7 @@ _OURS = frozenset(Message.__annotations__).difference(_SHARED) | {"source"}
 def read(source: Source) -> Results | None:
     """Return the session of the messages.
 
-    Its key is their fingerprint: a longer file is another session.
+    The key of the session is the fingerprint of the messages, so a longer file is another session.
     """
     body = source.value
     if isinstance(body.get("model"), str) and isinstance(body.get("messages"), list):

@@ -367,8 +367,8 @@ def _tools(
 ) -> JsonObject:
     """Return the tools of a request, in the fields of its body.
 
-    Without any, those that were called earlier are defined, but forbidden: the API refuses calls of
-    undefined tools in the messages.
+    If the request has no tools, those that were called earlier are defined, but forbidden: the API
+    refuses calls of undefined tools in the messages.
     """
     tools, offered = take_tools(params, request, target)
     for tool in offered:
@@ -544,8 +544,8 @@ def _answer(message: Message, target: Target, *, thinks: bool) -> list[Part]:
 def _saved_blocks(message: Message) -> list[Part]:
     """Return the saved blocks of an answer of this provider, with its valid calls.
 
-    Empty if they do not fit the message. Empty for a partial answer, too, because the API may
-    refuse its blocks.
+    The list is empty if the blocks do not fit the message. It is empty for a partial answer, too,
+    because the API may refuse its blocks.
     """
     if message.get("finish_reason") in (*PARTIAL_REASONS, PAUSED):
         return []

@@ -73,7 +73,8 @@ class _GrowingCall:
     def is_followed_by(self, piece: JsonObject) -> bool:
         """Return whether a piece that may belong to this call begins another one.
 
-        It does so with another id. Without ids, it does so with a name after complete arguments.
+        A piece does so if it has another id. If there are no ids, it does so if it has a name after
+        complete arguments.
         """
         call_id = as_str(piece.get("id"))
         if call_id and self._call["id"]:
@@ -92,7 +93,7 @@ class _GrowingCall:
     def _has_complete_arguments(self) -> bool:
         """Return whether the arguments so far are an object.
 
-        They may have megabytes, so they are parsed only if they end as an object does.
+        The arguments may have megabytes, so they are parsed only if they end as an object does.
         """
         if not self._arguments or not self._arguments[-1].rstrip().endswith("}"):
             return False

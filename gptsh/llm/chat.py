@@ -415,7 +415,7 @@ def _litellm_replay(message: Message) -> JsonObject:
 def _plain_reasoning(message: Message, target: Target) -> JsonObject:
     """Return the reasoning before a call as plain text: a blank, if there is none.
 
-    The provider requires some.
+    The provider requires some reasoning.
     """
     if message.get("provider") == target.provider:
         replay = as_dict(message.get("replay"))

@@ -77,7 +77,7 @@ _LIMITS = (
 def _limit_in(body: Mapping[str, object]) -> int | None:
     """Return the most tokens that a request allows its answer; None if it has no limit.
 
-    None also for several answers: their usage is that of all.
+    Return None also for several answers, because their usage is that of all.
     """
     config = as_dict(body.get("generationConfig"))
     for count in (body.get("n"), config.get("candidateCount")):
@@ -122,8 +122,8 @@ class Client:
     ``deadline`` (``time.monotonic``) limits the pauses between retries, ``budget`` what requests
     cost.
 
-    Without ``needs_keys`` it can only show requests to providers whose keys are missing. Without
-    ``owns_process`` the log, the warnings and the streams of the process are left alone.
+    If ``needs_keys`` is false, it can only show requests to providers whose keys are missing. If
+    ``owns_process`` is false, the log, the warnings and the streams of the process are left alone.
     """
 
     def __init__(
@@ -381,7 +381,7 @@ class Client:
     ) -> Iterator[Event]:
         """Post one body and yield the events of its answer.
 
-        ``keeps`` the connection for the next one.
+        If ``keeps`` is true, the connection stays open for the next request.
         """
         api = api_of(target)
         url = target.account.base_url + api.path(target)

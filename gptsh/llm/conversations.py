@@ -75,7 +75,7 @@ def own_blocks(
 ) -> list[tuple[Part, Block | None]]:
     """Return the saved blocks of a complete answer of this model, each with its content.
 
-    That is the text or the call which the message holds; None for a block that is complete.
+    The content is the text or the call which the message has, or None for a block that is complete.
     ``frame_of`` returns what a saved block lacks. The list is empty if no blocks were saved under
     ``key`` of ``replay``, or if the message has other texts or calls than they: then it was joined
     with another answer, or imported.

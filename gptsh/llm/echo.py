@@ -12,7 +12,7 @@ from gptsh.models.usage import usage_from
 def echo_events(request: Request, answer: Answer) -> Iterator[Event]:
     """Write the answer of the built-in offline model and yield its events.
 
-    It is ``You said: `` and the last question, word by word. A word counts as a token.
+    The answer is ``You said: `` and the last question, word by word. A word counts as a token.
     """
     parts: list[Part] = []
     for message in request.messages:

@@ -79,7 +79,7 @@ def refusal(
 def too_long(what: str, reason: str, detail: str) -> TooLong:
     """Return the error for a prompt that does not fit.
 
-    It has the window and the prompt's tokens, if the server names them: in its message,
+    The error has the window and the prompt's tokens, if the server names them: in its message,
     ``reason``, or elsewhere in the body, ``detail``.
     """
     err = TooLong(what, detail=detail)

@@ -173,7 +173,7 @@ _FILE_URL = r"(?i)(?:https|gs)://"
 def path(target: Target) -> str:
     """Return the path of the request's URL, after the base URL.
 
-    It is always streamed: else Gemini 4 halves its answers.
+    The answer is always streamed, because otherwise Gemini 4 halves its answers.
     """
     model = target.model if "/" in target.model else f"models/{target.model}"
     return f"/{quote(model, safe='/:@')}:streamGenerateContent?alt=sse"

@@ -185,7 +185,7 @@ class OpenConnection:
 def connect(endpoint: Endpoint) -> HTTPConnection:
     """Connect, through the proxy if there is one. Raises TimedOut and ModelError.
 
-    They are not retried: they would not change soon.
+    These errors are not retried, because they would not change soon.
     """
     try:
         try:

@@ -137,7 +137,7 @@ _REQUEST_IDS = (
 class Bridge:
     """Calls through litellm for one process.
 
-    With ``owns_process`` its log and its warnings are hidden, and it prints to stderr.
+    If ``owns_process`` is true, its log and its warnings are hidden, and it prints to stderr.
     """
 
     def __init__(

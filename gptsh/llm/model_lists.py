@@ -61,7 +61,7 @@ class ModelLists:
     def full_name(self, model: str) -> str:
         """Add the provider to a bare model name, if only one server is known to offer the model.
 
-        That is the local Ollama server, else the only configured server that listed it last.
+        This server is the local Ollama server, else the only configured server that listed it last.
         """
         account = self._settings.providers.get("ollama")
         if split_model(model)[0] is not None or account is None:
@@ -157,7 +157,7 @@ class ModelLists:
     def _usable_accounts(self, wanted: str) -> Iterator[Account]:
         """Yield the accounts that have a key or need none.
 
-        Only one if ``wanted`` begins with its name.
+        Yield only one account if ``wanted`` begins with its name.
         """
         names = [*self._settings.providers]
         names += [name for name in compatible_endpoints() if name not in names]

@@ -136,8 +136,8 @@ def path(_target: Target) -> str:
 def body(request: Request, target: Target) -> JsonObject:
     """Return the JSON body, without what the server refuses.
 
-    With ``truncate`` and ``shift`` off, the server refuses a prompt that is too long; else it drops
-    the oldest messages silently.
+    If ``truncate`` and ``shift`` are off, the server refuses a prompt that is too long; otherwise
+    it drops the oldest messages silently.
     """
     params = {**request.params}
     payload = {

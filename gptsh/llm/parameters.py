@@ -110,7 +110,7 @@ def accepted_efforts(provider: str, name: str, api: str) -> frozenset[str]:
 def _family_efforts(bare_name: str, api: str) -> tuple[str, ...]:
     """Return the efforts of a model's family.
 
-    Of an unknown one all, or what Google's newest models take.
+    For an unknown model these are all efforts, or those of Google's newest models.
     """
     for family in _FAMILIES:
         if re.match(family.names, bare_name):
@@ -501,7 +501,7 @@ class FittedParams(NamedTuple):
 def fit_params(params: Mapping[str, object], target: Target) -> FittedParams:
     """Adapt the user's parameters to a model, without what its server has refused.
 
-    For litellm they are not renamed: it knows the names of each API itself.
+    The parameters are not renamed for litellm, which knows the names of each API itself.
     """
     fields = dict(params)
     effort = effort_for(params, target)

@@ -47,8 +47,8 @@ _UNKNOWN_MODEL = "(?i)model_not_found|model.{1,200}(?:not found|not exist|unknow
 def refused_by(err: ModelError, request: Request, target: Target, api: Api) -> set[str]:
     """Return what else to leave out of a request, because an error refuses it.
 
-    Empty if the request would be the same without it. If the server does not have the API, the set
-    has the API's name.
+    The set is empty if the request would be the same without it. If the server does not have the
+    API, the set has the API's name.
     """
     if target.api not in DIRECT:
         return set()

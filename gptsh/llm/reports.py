@@ -111,7 +111,7 @@ def list_url(account: Account) -> str:
 def models_in(payload: object) -> list[JsonObject]:
     """Return the models in the payload of ``/models``, each with its ``id``.
 
-    Of Google's list only those that answer prompts.
+    From Google's list, return only those that answer prompts.
     """
     if isinstance(payload, dict):
         payload = payload.get("data", payload.get("models"))
@@ -180,7 +180,8 @@ class ServerReports:
     def learn(self, target: Target, key: str, read: Callable[[Documents], object]) -> None:
         """Ask the server, and remember its report under ``key``.
 
-        It is not asked if the report is known, or if it did not answer in the last five minutes.
+        The server is not asked if the report is known, or if it did not answer in the last five
+        minutes.
         """
         entry = self.cache.entry(target)
         failed_at = token_count(entry.get("failed")) or 0
@@ -230,7 +231,7 @@ class ServerReports:
     def _window_for(self, target: Target, tokens: int) -> int | None:
         """Return the loaded window if this many tokens fit, else a larger one.
 
-        None: the server's choice.
+        None means that the server chooses the window.
         """
         loaded = self._loaded(target)
         window = loaded.window
@@ -358,8 +359,9 @@ class Windows:
     def of(self, model: str, *, ask: bool) -> int | None:
         """Return a model's window; None: unknown. Raises ConfigError.
 
-        It is from the config file, else from a self-hosted server, else from the model table. It
-        is not larger than one that a refusal has named. ``ask``: the server may be asked.
+        The window is from the config file, else from a self-hosted server, else from the model
+        table. It is not larger than one that a refusal has named. If ``ask`` is true, the server
+        may be asked.
         """
         if ask and self._early:
             self._early.join()

@@ -363,7 +363,7 @@ def accepts(part: Part, _target: Target) -> bool:
 def _input(conversation: Sequence[Message], target: Target) -> list[Part]:
     """Return the items of a conversation, without the system prompt.
 
-    Those of earlier answers go back as the model sent them, unless the server refuses them.
+    Items of earlier answers are sent as the model returned them, unless the server refuses them.
     """
     own_from = reasoning_from(conversation)
     items: list[Part] = []

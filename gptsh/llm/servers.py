@@ -48,9 +48,9 @@ _BY_HAND = "run it by hand"
 def printed_key(command: str, provider: str) -> Secret:
     """Return the first line that the command prints. Raises ConfigError if there is none.
 
-    Its standard input is empty, because gptsh reads the prompt from its own. A signal or the
-    deadline kills the command. Without a terminal all its processes are killed, too. With a
-    terminal they stay in gptsh's process group, which may ask there for a passphrase.
+    The standard input of the command is empty, because gptsh reads the prompt from its own. A
+    signal or the deadline kills the command. Without a terminal all its processes are killed, too.
+    With a terminal they stay in gptsh's process group, which may ask there for a passphrase.
     """
     has_terminal = _has_terminal()
     process = subprocess.Popen(

@@ -73,8 +73,8 @@ class Api(Protocol):
 def make_body(api: Api, request: Request, target: Target) -> JsonObject:
     """Return the JSON body of a request, without what the server refuses.
 
-    If it refuses a schema, that is in the system prompt; if it refuses a system prompt, that is at
-    the beginning of the first question. The parameters are those that the model accepts.
+    If the server refuses a schema, that is in the system prompt; if it refuses a system prompt,
+    that is at the beginning of the first question. The parameters are those that the model accepts.
     """
     if Refused.STREAM in target.refusals:
         request = request._replace(stream=False)

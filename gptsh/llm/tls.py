@@ -147,7 +147,7 @@ def _first_set(environ: Mapping[str, str], *names: str) -> str:
 def _excludes(entry: str, host: str, port: int) -> bool:
     """Return whether an entry of ``NO_PROXY`` matches a host.
 
-    It is ``*``, a domain with its subdomains, an address or a network.
+    An entry is ``*``, a domain with its subdomains, an address or a network.
     """
     if entry == "*":
         return True

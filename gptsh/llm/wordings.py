@@ -37,8 +37,8 @@ _ESCAPED = r"\\{1,8}u([0-9a-fA-F]{4})"  # a JSON escape, maybe nested in JSON st
 def message_in(payload: object, depth: int = 8) -> str:
     """Return the first string where providers put their message, else a text as a whole.
 
-    As in ``{"error": {"message": "…"}}``, bare, or in a list; in JSON or events within a text,
-    and in the title of a page. ``depth`` limits how deep it is searched.
+    The message may be as in ``{"error": {"message": "…"}}``, bare, or in a list; in JSON or events
+    within a text, or in the title of a page. ``depth`` limits how deep it is searched.
     """
     if isinstance(payload, str):
         message = _first_message(_objects_in(payload), depth)
@@ -87,7 +87,7 @@ def _objects_in(text: str) -> list[object]:
 def own_words(text: str) -> str:
     """Return the beginning of an error, up to where it repeats the request.
 
-    It is for patterns, which are slow in a long text.
+    The beginning is for patterns, which are slow in a long text.
     """
     own = re.split(_INPUT, text[:_SEARCHED], maxsplit=1)[0]
     return re.sub(_ESCAPED, lambda match: chr(int(match[1], 16)), own)  # such as \\u003e
@@ -96,7 +96,7 @@ def own_words(text: str) -> str:
 def retry_after(headers: Mapping[str, str], detail: str = "") -> float | None:
     """Return the seconds to wait, as the server says; None if it does not.
 
-    That is the longer pause of what the headers and the error itself, ``detail``, name.
+    The result is the longer pause of what the headers and the error itself, ``detail``, name.
     """
     pauses = [_pause_in_headers(headers), _pause_in(detail)]
     return max((pause for pause in pauses if pause is not None), default=None)
@@ -342,7 +342,7 @@ def window_named_in(text: str) -> int | None:
 def prompt_size_in(text: str, window: int) -> int | None:
     """Return the tokens of the prompt, as an error names them: the largest figure above the window.
 
-    It may include the answer.
+    This figure may include the answer.
     """
     sizes = [figure for figure in _figures(text) if window < figure < _MAX_PROMPT * window]
     return max(sizes, default=None)

@@ -38,9 +38,9 @@ _WRITE_INTERVAL = 0.05  # seconds
 class Filters(NamedTuple):
     """Which sessions a list has.
 
-    Those of an ``agent``, with this in the name of their ``model``, with all ``tags``, of this
-    project (``here``), last used at ``since`` or later; at most ``limit``. ``archived`` lists the
-    archive instead.
+    These are the sessions of an ``agent``, with this in the name of their ``model``, with all
+    ``tags``, of this project (``here``), last used at ``since`` or later; at most ``limit``.
+    ``archived`` lists the archive instead.
     """
 
     agent: str | None = None
@@ -261,7 +261,7 @@ def or_note(items: Iterable[Item], text: str) -> Iterator[Item]:
 def nothing_found(filters: Filters, without_filters: str = "") -> str:
     """Return the note on an empty list of sessions, such as ``nothing found with the tag work``.
 
-    "" if the limit is 0.
+    Return "" if the limit is 0.
     """
     if filters.limit == 0:
         return ""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def show_session(ref: str, output: str | None, *, full: bool) -> int:
     """Print a session: its transcript, for ``json`` its document, for ``jsonl`` its messages.
 
-    ``full``: with all tool calls and results.
+    ``full`` shows all tool calls and results.
     """
     ref = folders.pin_ref(ref)
     doc = sessions.load_at(ref, stdio.note)

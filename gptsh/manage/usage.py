@@ -136,7 +136,7 @@ _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 def _drawn(report: Report, width: int, style: TerminalStyle) -> Iterator[str]:
     """Yield lines that are safe for a terminal.
 
-    They are at most ``width`` columns wide if that is 40 or more.
+    The lines are at most ``width`` columns wide if that is 40 or more.
     """
     if not report.days:
         yield "no answers"
@@ -210,7 +210,7 @@ def _cells(row: Row, fields: "list[Field]") -> list[str]:
 def _cost_cell(cost: float | None, *, is_minimum: bool) -> str:
     """Return a cost in dollars and cents.
 
-    It ends with ``+`` for a minimum, else with a blank, so that the digits align.
+    The result ends with ``+`` for a minimum, else with a blank, so that the digits align.
     """
     if cost is None:
         return "- "

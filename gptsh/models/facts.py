@@ -147,7 +147,7 @@ def _request_name(entry: Entry) -> str:
 def is_openai_reasoning(name: str) -> bool:
     """Return whether a model is of OpenAI's reasoning series.
 
-    They have no sampling parameters, and ``max_completion_tokens``.
+    These models have no sampling parameters, and ``max_completion_tokens``.
     """
     return bool(re.fullmatch(_OPENAI_REASONING, name.rpartition("/")[2]))
 
@@ -202,7 +202,7 @@ class Facts(NamedTuple):
     def can(self, ability: str) -> bool | None:
         """Return whether the model has an ability, such as ``vision`` or ``reasoning``.
 
-        None: unknown.
+        Return None if that is unknown.
         """
         value = self.entry.get(f"supports_{ability}")
         return value if isinstance(value, bool) else None
@@ -267,7 +267,8 @@ _REASONING_HEADROOM = 1976
 def small_params(model_facts: Facts, tokens: int) -> JsonObject:
     """Return parameters for a text of ``tokens`` tokens, such as a title.
 
-    They are temperature 0.2 and that limit. A reasoning model gets more tokens, and a low effort.
+    The parameters are temperature 0.2 and that limit. A reasoning model gets more tokens, and a low
+    effort.
     """
     limit = tokens + _REASONING_HEADROOM
     name = model_facts.name

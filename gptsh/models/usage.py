@@ -156,7 +156,7 @@ def _of_responses(raw: JsonObject) -> Usage:
 def _of_anthropic(raw: JsonObject) -> Usage:
     """Return the counts of Anthropic's API.
 
-    Its ``input_tokens`` exclude those read from and written to the cache.
+    The ``input_tokens`` of this API exclude those read from and written to the cache.
     """
     prompt = _count(raw, "input_tokens")
     cache_reads = _count(raw, "cache_read_input_tokens")
@@ -176,7 +176,8 @@ def _of_anthropic(raw: JsonObject) -> Usage:
 def _of_google(raw: JsonObject) -> Usage:
     """Return the counts of Google's API, which leaves out a count of 0.
 
-    Its prompt excludes what its own tools read, and its candidates exclude the thoughts.
+    The count of the prompt excludes what its own tools read, and its candidates exclude the
+    thoughts.
     """
     prompt = _count(raw, "promptTokenCount") or 0
     tool_prompt = _count(raw, "toolUsePromptTokenCount") or 0
@@ -230,9 +231,9 @@ _TIERS = {
 def cost(facts: Facts, usage: Usage) -> float | None:
     """Return the cost of one answer in USD; None if the price is unknown.
 
-    It is the one that the provider reports, else that of its tokens at the model's prices. Prices
-    in the config file override a reported 0, which a proxy sends for a model whose price it does
-    not know. What the account has free is not known.
+    The cost is the one that the provider reports, or else that of the tokens at the model's prices.
+    Prices in the config file override a reported 0, which a proxy sends for a model whose price it
+    does not know. What the account has free is not known.
     """
     reported = _reported_cost(usage["raw"])
     if reported is not None and (reported > 0 or not facts.has_config_prices):
@@ -301,7 +302,7 @@ def _cost_of_tokens(facts: Facts, usage: Usage, rates: Mapping[str, float]) -> f
 def _search_fee(facts: Facts, searches: int) -> float:
     """Return what the provider's own searches cost in USD.
 
-    Each of them costs, or with Google's older models all of them together.
+    Each search costs, or with Google's older models all of them together.
     """
     fees = as_dict(facts.entry.get("search_context_cost_per_query"))
     fee = fees.get("search_context_size_medium")
@@ -353,7 +354,7 @@ def _limits_in(entry: Entry) -> list[tuple[int, str]]:
 def _with_range(rates: dict[str, float], ranges: list[Entry], prompt: int) -> dict[str, float]:
     """Return the prices of the range that holds the prompt, else of the last one.
 
-    They apply to the whole prompt. A cache without a price there costs as input.
+    The prices apply to the whole prompt. A cache without a price there costs as input.
     """
     ranges = sorted(ranges, key=lambda prices: prices["range"])
     own_range = ranges[-1]

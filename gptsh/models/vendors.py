@@ -36,7 +36,7 @@ CACHE_TIMES = get_args(CacheTime)
 class WebSearch(NamedTuple):
     """How a vendor's own search is asked for: the ``tool`` in a request of this API.
 
-    Without a tool its models always search.
+    If it has no tool, its models always search.
     """
 
     api: ApiName

@@ -181,7 +181,7 @@ _UNBOUNDED = 1 << 20  # columns
 def table_lines(rows: list[list[Text]], sides: list[JustifyMethod], width: int) -> list[Text]:
     """Return the lines of a table; its first row is its head. ``sides`` align the columns.
 
-    It is without columns where the terminal is too narrow.
+    The table has no columns if the terminal is too narrow.
     """
     head, *body = rows
     if len(head) * _COLUMN > width:
@@ -381,8 +381,9 @@ def _side(cell: SyntaxTreeNode) -> JustifyMethod:
 class Canvas:
     """Draws an answer: each block once, when it is closed, at the width of that moment.
 
-    With a ``region`` the open block is shown below. ``size``: columns and rows of the terminal.
-    ``has_begun``: a blank line goes before the next block. Raises OSError as ``out`` does.
+    If there is a ``region``, it shows the open block below. ``size``: columns and rows of the
+    terminal. ``has_begun``: a blank line goes before the next block. Raises OSError as ``out``
+    does.
     """
 
     def __init__(

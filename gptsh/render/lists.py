@@ -34,8 +34,8 @@ _MARKS = re.compile(r"(?<!\w)\*{1,3}(?=\S)|(?<=\S)\*{1,3}(?!\w)|`+|(?<!\S)#{1,6}
 def listing_line(summary: SessionSummary) -> str:
     """Return ``[index] id yyyy-MM-dd HH:mm title (agent|model)``; ``[-]`` for an archived session.
 
-    Without a title it has the first question in quotes. ``[@NAME]`` and ``[fork of ID@POINT]``
-    are at the end.
+    A session without a title has the first question in quotes. ``[@NAME]`` and ``[fork of
+    ID@POINT]`` are at the end.
     """
     index = _index(summary)
     date = local_time(summary["updated_at"])

@@ -73,7 +73,7 @@ def parse(markdown: MarkdownIt, text: str) -> list[Token]:
 def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     """Parse a table and keep its source; as a ``raw`` token if a row has more cells than columns.
 
-    Those cells would be lost.
+    Otherwise those cells would be lost.
     """
     first = len(state.tokens)
     if not table(state, start, end, silent):

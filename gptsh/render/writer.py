@@ -117,7 +117,7 @@ class Writer:
 class PlainWriter(Writer):
     """Writes each piece of an answer as it arrives.
 
-    Unless ``streamed``, all of it in one write, with its newline.
+    Unless ``streamed``, it writes all of it at once, with its newline.
     """
 
     def __init__(self, out: Sink, reasoning: ReasoningStream, *, streamed: bool) -> None:
@@ -159,8 +159,9 @@ _ERASE = "\r\x1b[K"
 class Spinner:
     """Spins on stderr, in a thread, inside its ``with`` block, and counts the seconds.
 
-    It is not shown if stderr is no terminal. Call ``hide`` before other output and ``show`` after
-    its newline. At the end it leaves a blank line. A terminal paused by Ctrl-S does not block it.
+    The spinner is not shown if stderr is no terminal. Call ``hide`` before other output and
+    ``show`` after its newline. At the end it leaves a blank line. A terminal paused by Ctrl-S does
+    not block it.
     """
 
     def __init__(self, text: str) -> None:

@@ -32,8 +32,8 @@ def ask_choice(
 ) -> str | None:
     """Ask until the user types one of the choices or its beginning; return it.
 
-    None without a terminal. The end of input means ``no``, an empty line means ``blank``. ``intro``
-    is shown once, before the question; both are safe for a terminal.
+    Return None if there is no terminal. The end of input means ``no``, an empty line means
+    ``blank``. ``intro`` is shown once, before the question; both are safe for a terminal.
     """
 
     def read(line: str) -> str:

@@ -37,8 +37,8 @@ _Handler = Callable[[int, FrameType | None], object] | int | None  # as ``signal
 class Interrupted(BaseException):
     """A signal or the deadline ended the run.
 
-    It is not an Exception: only code that saves or exits may catch it. ``hint`` tells the user how
-    to continue. ``reported``: the JSON on stdout has reported it already.
+    This is no Exception: only code that saves or exits may catch it. ``hint`` tells the user how to
+    continue. ``reported``: the JSON on stdout has reported it already.
     """
 
     def __init__(self, signum: int) -> None:
@@ -159,7 +159,7 @@ class Interrupts:
     def waiting(self) -> Iterator[None]:
         """Allow interrupts at any point of this block, even inside ``shielded``.
 
-        It waits for a model or a reader.
+        The block waits for a model or a reader.
         """
         shields = self._shields
         self._shields = 0

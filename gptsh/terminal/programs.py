@@ -65,7 +65,7 @@ def _run_editor(command: list[str]) -> int:
 def write_question(words: str, about: str, comment: str) -> str:
     """Let the user write a question above a ``comment`` about something; return it.
 
-    It begins as ``words``. Raises as ``edit``.
+    The question begins as ``words``. Raises as ``edit``.
     """
     text = [words, "", _SCISSORS, _RULE]
     if comment.strip():

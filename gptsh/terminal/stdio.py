@@ -38,7 +38,7 @@ _later_notes: ContextVar[list[str] | None] = ContextVar("_later_notes", default=
 def silent() -> Iterator[list[str]]:
     """Leave the streams and the terminal of the process alone inside this block; collect the notes.
 
-    This is for the current thread.
+    This applies only to the current thread.
     """
     notes: list[str] = []
     token = _collected_notes.set(notes)
@@ -69,7 +69,7 @@ def is_silent() -> bool:
 def stdout() -> TextIO | None:
     """Return the real stdout: ``sys.stdout`` is stderr while litellm runs.
 
-    None while ``silent``, as if it were closed.
+    Return None while ``silent``, as if it were closed.
     """
     return None if is_silent() else sys.__stdout__
 
@@ -152,8 +152,8 @@ def line_modes(terminal: int, *, on: int = 0, off: int = 0) -> Iterator[None]:
 def _is_ready(descriptor: int, event: int, wait: float | None) -> bool:
     """Return whether a descriptor can be read (``POLLIN``) or written within ``wait`` seconds.
 
-    None waits without limit. ``select`` knows no descriptor above 1,023, and ``poll`` no terminal
-    of some versions of macOS.
+    If ``wait`` is None, there is no limit. ``select`` knows no descriptor above 1,023, and ``poll``
+    no terminal of some versions of macOS.
     """
     if descriptor >= _SELECTABLE:
         poller = select.poll()
@@ -184,7 +184,7 @@ class Sink:
     def limit_waiting(self) -> None:
         """From now on raise TimeoutError (an OSError) if the reader stalls for READER_WAIT.
 
-        After that do not wait.
+        After the first such error, do not wait any more.
         """
         if self._max_wait is None:
             self._max_wait = READER_WAIT
@@ -360,7 +360,7 @@ def create_file(path: str | os.PathLike[str], text: str) -> None:
 def note(text: str) -> None:
     """Print a note of one line on stderr; it is lost if stderr has no reader.
 
-    A very long one loses its middle. On a terminal it continues in the next row between two words,
+    A very long note loses its middle. On a terminal it continues in the next row between two words,
     and is dim if that has colours.
     """
     line = _note_line(text)

@@ -48,9 +48,9 @@ def _json_of(model: BaseModel | None) -> JsonObject:
 class KeptLogin(OAuthClientProvider):
     """The auth of a server that has a login: it sends and refreshes the tokens.
 
-    It is the SDK's provider and the storage of its tokens. Its own requests go to safe URLs alone,
-    their answers are bounded, and it takes what another run has refreshed: many servers take a
-    refresh token once. Raises ToolServerError if the server wants a new login.
+    This class is the SDK's provider and the storage of its tokens. Its own requests go to safe URLs
+    alone, their answers are bounded, and it takes what another run has refreshed: many servers take
+    a refresh token once. Raises ToolServerError if the server wants a new login.
     """
 
     def __init__(

@@ -377,7 +377,7 @@ class Toolbox:
     def _select(self, listed: Mapping[str, Sequence[Tool]]) -> dict[str, OfferedTool]:
         """Return the tools that the patterns select, by their names for the model.
 
-        They have the order of the config and of each server.
+        The tools have the order of the config and of each server.
         """
         selected: dict[ToolKey, Tool] = {}
         for name, server in self._servers.items():
@@ -417,7 +417,7 @@ class Toolbox:
     def needs_approval(self, call: Call) -> ToolKey | None:
         """Return the server and the tool of a call that the user has to approve.
 
-        None if the server's configuration allows it, or if there is no such tool.
+        Return None if the server's configuration allows it, or if there is no such tool.
         """
         offered = (self._offered or {}).get(call["function"]["name"])
         if offered is None or offered.auto_approve:

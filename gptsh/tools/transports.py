@@ -112,7 +112,7 @@ class Pipes:
     async def streams(self) -> AsyncIterator["TransportStreams"]:
         """Open the SDK's streams over the pipes; close the stdin of the process at the end.
 
-        This uses the SDK's stdio transport for servers, which accepts any two files. The transport
+        gptsh uses the SDK's stdio transport for servers, which accepts any two files. The transport
         for clients would start the process itself, after the import of the SDK, and would hide the
         process id that is needed to kill it.
         """
@@ -171,7 +171,7 @@ class Pipes:
 class _Lines(anyio.AsyncFile[str]):
     """The stdout of a process, line by line, with lone surrogates as U+FFFD and no endless lists.
 
-    It ends at a line that would fill the memory.
+    The stream ends at a line that would fill the memory.
     """
 
     def __init__(self, stdout: IO[str], pipes: Pipes) -> None:

@@ -62,7 +62,7 @@ class Approval:
     def denial(self) -> Denied | None:
         """Return the failure of a turn in which calls were denied.
 
-        None if all of them were approved.
+        Return None if all of them were approved.
         """
         if not self._denied:
             return None
@@ -125,7 +125,7 @@ def _answer_server(spinner: "Spinner", question: ServerQuestion) -> JsonObject |
 def _ask_about(call: Call, tool: approvals.ServerTool) -> str | None:
     """Ask whether a call may run: yes, no or always; None without a terminal.
 
-    Shows the arguments, JSON indented; of long ones only both ends, and all of them on request.
+    Show the arguments as indented JSON, only both ends of long ones, and all of them on request.
     """
     arguments = str(call["function"].get("arguments", ""))
     with contextlib.suppress(ValueError, RecursionError):

@@ -123,7 +123,7 @@ class Files:
     def _is_new(self, path: str) -> bool:
         """Return whether a file is not read yet, and count it as read from now on.
 
-        It may be read under any name: a link, or a name in other case.
+        The file may be read under any name: a link, or a name in other case.
         """
         identity: tuple[int, int] | str = path
         with contextlib.suppress(OSError, ValueError):  # reading it reports why

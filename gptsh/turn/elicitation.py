@@ -257,7 +257,7 @@ def _parse(line: str, field_type: str) -> str | float | None:
 def _choose(line: str, choices: Mapping[str, object]) -> object:
     """Return the value with this number or title, or the only one whose title begins so.
 
-    Else None.
+    Return None if there is none.
     """
     if line.isdecimal() and 0 < int(line) <= len(choices):
         return [*choices.values()][int(line) - 1]

@@ -46,9 +46,9 @@ class Setup(NamedTuple):
 class Engine:
     """Settings, client and tool servers of a single question or of a conversation.
 
-    With ``keeps_tools`` the tool servers keep running after a turn, for the next turn that uses the
-    same ones. Without ``sends`` requests are only shown, which needs no key. Without
-    ``owns_process`` the settings of the process, such as its log, are left alone.
+    If ``keeps_tools`` is true, the tool servers keep running after a turn, for the next turn that
+    uses the same ones. If ``sends`` is false, requests are only shown, which needs no key. If
+    ``owns_process`` is false, the settings of the process, such as its log, are left alone.
     """
 
     def __init__(

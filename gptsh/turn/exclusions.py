@@ -109,8 +109,8 @@ class Exclusions:
     def learn(self, err: GptshError, messages: Sequence[Message]) -> bool:
         """Leave out the images that an error is about; return whether the next request differs.
 
-        These are the ones that the model has not answered yet, else all. Those of the question
-        itself stay.
+        These images are the ones that the model has not answered yet, or else all. Those of the
+        question itself stay.
         """
         if not (isinstance(err, ModelError) and err.refuses_images):
             return False

@@ -44,7 +44,7 @@ class FolderSearch:
     def all_files(self) -> Iterator[str]:
         """Yield the paths that git tracks or would add.
 
-        Without git, or where it ignores the folder, yield all of them.
+        If there is no git, or if it ignores the folder, yield all paths.
         """
         is_tracked = _listed_by_git(self.folder)
         if not is_tracked:
@@ -78,8 +78,8 @@ class FolderSearch:
     def _walk(self, patterns: list[str], *, notes_hidden: bool = False) -> Iterator[str]:
         """Yield the names of files that match, relative to the folder.
 
-        A hidden one matches only a pattern that begins with a dot. With ``notes_hidden`` the others
-        count as left out.
+        A hidden one matches only a pattern that begins with a dot. If ``notes_hidden`` is true, the
+        others count as left out.
         """
         todo = [("", patterns)]
         seen = set()  # with two ** a folder is reached in many ways
@@ -173,9 +173,9 @@ def _is_hidden(name: str) -> bool:
 def _listed_by_git(folder: str) -> dict[str, bool]:
     """Return the files of a folder that git tracks or would add, each with whether it is tracked.
 
-    Their names are relative to the folder. There are none if git is missing, the folder is in no
-    repository, or the repository ignores it. Raises UsageError if git takes too long: without its
-    answer, ignored files would be sent.
+    The names of the files are relative to the folder. There are none if git is missing, the folder
+    is in no repository, or the repository ignores it. Raises UsageError if git takes too long:
+    without its answer, ignored files would be sent.
     """
     import subprocess
 

@@ -29,7 +29,7 @@ _PRICED = 1000  # tokens of an answer, whose length nobody knows yet
 def print_request(engine: Engine, prompt: Prompt, output: Output) -> None:
     """Print the facts of a request and its messages in short.
 
-    With ``-o json`` it is the request itself, with masked keys. Nothing is sent.
+    ``-o json`` prints the request itself, with masked keys. Nothing is sent.
     """
     if output.is_structured:
         lines = [structured.line({**request_of(engine.client, prompt), "error": None})]
@@ -41,7 +41,7 @@ def print_request(engine: Engine, prompt: Prompt, output: Output) -> None:
 def facts_of(engine: Engine, prompt: Prompt) -> Iterator[str]:
     """Yield a line for each fact of a request: model, API, window, tokens, price, attachments.
 
-    On a terminal with colours only those that say something.
+    On a terminal with colours, yield only the lines that say something.
     """
     request = prompt.request
     is_brief = stdio.shows_colors(stdio.stdout())

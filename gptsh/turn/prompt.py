@@ -227,7 +227,7 @@ class Planner:
     def explain_silence(self, err: NoAnswer, prompt: Prompt) -> NoAnswer:
         """Return the error of an empty answer.
 
-        Where the window is unknown, the prompt may be too long.
+        If the window is unknown, the prompt may be too long.
         """
         if prompt.budget.window is not None:
             return err
@@ -351,7 +351,7 @@ class Planner:
     def _start_of_cuts(self) -> int:
         """Return the index of the first message that is cut like a question.
 
-        Without compaction the earlier questions are sent whole, so they are cut, too.
+        If nothing is compacted, the earlier questions are sent whole, so they are cut, too.
         """
         return turns.question_index(self._session.messages) if self.rules.compact else 0
 

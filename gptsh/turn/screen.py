@@ -224,7 +224,7 @@ class Screen:
     def deliver(self, text: str, sources: Mapping[str, str | None], *, has_failed: bool) -> None:
         """Show the rest of the answer, or all of a buffered one.
 
-        After a failure a buffered one goes to stderr.
+        After a failure, a buffered answer is written to stderr.
         """
         output = self._output
         rest = self._answer.text[self._shown_chars :] if self._answer else ""

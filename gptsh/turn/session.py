@@ -162,7 +162,7 @@ class Session:
     ) -> None:
         """Prepare the document for a turn, with its question, agent and provider; save nothing.
 
-        Without a question the messages are unchanged. Raises UsageError.
+        If there is no question, the messages are unchanged. Raises UsageError.
         """
         self.prepare(options, settings)
         try:
@@ -393,7 +393,7 @@ def _what_is_kept(answer: Message | None) -> tuple[str, str]:
 def _without_running_turns(ref: str) -> Document:
     """Read a session without the turns that other runs are asking just now.
 
-    A save joins them again.
+    A save adds these turns again.
 
     A run claims its turn before it saves the question, and releases it after it has saved the
     answer. So each unfinished turn is looked up before the last reading: that has the answer of a

@@ -28,7 +28,7 @@ def save_compaction(
 ) -> None:
     """Save a new compaction, with a snapshot of the session before it, and emit its event.
 
-    Notes name its size and what it leaves out newly.
+    The notes name the size of the compaction and what it newly leaves out.
     """
     doc = session.doc
     record: Compaction = prompt.compaction or {}
@@ -61,7 +61,7 @@ def save_compaction(
 def _snapshot_end(session: Session) -> int | None:
     """Return the index of an open question, before which the snapshot ends.
 
-    A user who returns to it asks that again. None: at the end of the session.
+    A user who returns to the snapshot asks that question again. None means the end of the session.
     """
     messages = session.messages
     if not turns.unfinished(messages):
@@ -158,7 +158,7 @@ class Truncation:
     ) -> AllCuts | None:
         """Find what to cut from the messages so that ``sent``, which has them, takes ``limit``.
 
-        None if nothing has to be cut, or hardly anything of a text would remain.
+        Return None if nothing has to be cut, or hardly anything of a text would remain.
         """
         excess = self._plan(sent, self._cuts_of_others(messages)).tokens - limit
         if excess <= 0:

@@ -116,7 +116,7 @@ def placeholder_summary(
 ) -> "Summary":
     """Return the record of a summary that is not made yet, and add it to ``summaries``.
 
-    It counts as a third of what it is to be made from, and as ``size`` at most.
+    The summary counts as a third of what it is to be made from, and as ``size`` at most.
     """
     source_size = tokens.count_text(previous or "") + sum(map(tokens.count_message, fresh))
     record: Summary = {

@@ -195,9 +195,9 @@ def title_model(config: Settings, agent: Agent, doc: Document) -> str | None:
 def start_background(engine: Engine, config_file: str | None, filename: str) -> None:
     """Start the background process, unless it runs.
 
-    It lets go of the terminal, and nobody waits for it. It begins with the session of ``filename``,
-    which may be an old one. It gets the keys through a pipe: a command that prints one may ask the
-    user for a passphrase.
+    The process lets go of the terminal, and nobody waits for it. It begins with the session of
+    ``filename``, which may be an old one. It gets the keys through a pipe: a command that prints
+    one may ask the user for a passphrase.
     """
     if locks.is_claimed(locks.BACKGROUND_CLAIM):
         return
@@ -257,7 +257,7 @@ def run_background() -> None:
 def _next_untitled(first: str, tried: set[str]) -> str | None:
     """Return the first session, or the newest of the last day, that still has no title.
 
-    None if there is none, or none that was not tried yet.
+    Return None if there is none, or none that was not tried yet.
     """
     folder = sessions_folder()
     since = f"{datetime.now(UTC) - timedelta(days=1):%Y%m%d-%H%M%S}"

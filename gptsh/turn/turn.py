@@ -80,7 +80,7 @@ class Turn:
     ) -> None:
         """Begin the turn in the session, and save nothing. Raises UsageError.
 
-        Without a question it answers the one that the session has left unanswered.
+        If there is no question, the turn answers the one that the session has left unanswered.
         """
         stored = session.stored
         if question is None and not (stored and turns.unfinished(stored["messages"])):
@@ -372,7 +372,7 @@ class Turn:
     def _check_answer(self, answer: Message) -> None:
         """Raise GptshError for an answer that is cut off, refused or empty.
 
-        None of its calls can run: remember their names for a note.
+        The calls of such an answer cannot run, so remember their names for a note.
         """
         failure = answer_error(answer)
         if failure:

@@ -253,8 +253,8 @@ _restore: Callable[[], None]
 def _process_left_alone() -> Iterator[None]:
     """Restore what calls change in the process, once no call runs any more.
 
-    That is which objects the garbage collector skips, variables of the environment, and handlers
-    of the log.
+    These are the objects that the garbage collector skips, variables of the environment, and
+    handlers of the log.
     """
     global _running_calls, _restore
     with _calls:

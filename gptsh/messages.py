@@ -392,7 +392,8 @@ def with_blocks(message: Message, blocks: Iterable[Block]) -> Message:
 def final_answer(message: Message) -> Message:
     """Return an answer without the commentary before it, unless it consists of that alone.
 
-    Only where both came in one message: the commentary before a tool call is an answer of its own.
+    This concerns only commentary in the same message: commentary before a tool call is an answer of
+    its own.
     """
     content = message.get("content")
     if not isinstance(content, list):  # one text, or none

@@ -208,16 +208,16 @@ def _checked(function: str, question: object, options: Options) -> Options:
             raise _unexpected(function, name)
         if name in values:
             _check_type(function, name, values[name], _TYPES.get(name, _SEVERAL))
-    given = cast("Options", values)
-    truncate = given.get("truncate")
+    checked = cast("Options", values)
+    truncate = checked.get("truncate")
     if truncate is not None and truncate not in ENDS:
         problem = f"invalid value for truncate: {truncate!r}"
         raise UsageError(problem, f"choose from {', '.join(ENDS)}")
-    if not given.get("save", True):
+    if not checked.get("save", True):
         for label in ("name", "tags", "untag"):
-            if given.get(label):
+            if checked.get(label):
                 raise UsageError(f"{label} needs a saved session", "leave out save=False")
-    return given
+    return checked
 
 
 def _unexpected(function: str, name: str) -> TypeError:
@@ -329,8 +329,8 @@ class _Call:
             refuses = turn_options.truncate is None
             files = Files(engine.client, setup.agent.model, refuses=refuses)
             template = template_of(setup.agent, values, "values")
-            given = Input(files.attach(paths))
-            message = make_question(question, given, template=template)
+            inputs = Input(files.attach(paths))
+            message = make_question(question, inputs, template=template)
             if message is None:
                 raise UsageError("the question is empty")
             Turn(engine, turn_options, interrupts, session, message, setup).run()

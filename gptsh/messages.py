@@ -308,9 +308,9 @@ def typed_text(message: Message) -> str:
 
     Where an agent's prompt made the question, return the beginning of what the user gave to it.
     """
-    given = _given_input(message)
-    if given:
-        return given
+    agent_input = _given_input(message)
+    if agent_input:
+        return agent_input
     typed = [part["text"] for part in text_parts_of(message) if "source" not in part]
     return "\n\n".join(typed) or text_of(message)
 
@@ -325,9 +325,9 @@ def beginning_of(message: Message, attached: int) -> str:
 
     Where an agent's prompt made the question, return the beginning of what the user gave to it.
     """
-    given = _given_input(message)
-    if given:
-        return given
+    agent_input = _given_input(message)
+    if agent_input:
+        return agent_input
     typed = []
     beginnings = []
     for part in text_parts_of(message):

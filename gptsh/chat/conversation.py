@@ -215,8 +215,8 @@ class Conversation:
         self.prefill = line  # until it is saved
         files = Files(refuses=self.options.truncate is None)
         template = self.template()
-        given = Input(files.attach(self.paths))
-        question = make_question(line, given, attached=self.attached, template=template)
+        inputs = Input(files.attach(self.paths))
+        question = make_question(line, inputs, attached=self.attached, template=template)
         self.run_turn(question)
 
     def run_turn(self, question: Message | None) -> None:
@@ -359,21 +359,21 @@ def show_recap(doc: Document) -> None:
     all_turns = turns.split_turns(doc["messages"])
     if not all_turns:
         return
-    shown = []
+    messages = []
     last_answer = None
     for question, *others in all_turns[-_TURNS:]:
-        shown.append(question)
+        messages.append(question)
         answers = [item for item in others if item["role"] == "assistant" and text_of(item)]
         if answers:
             last_answer = answers[-1]
-            shown.append(last_answer)
+            messages.append(last_answer)
 
     blocks = []
     earlier_count = len(all_turns) - _TURNS
     if earlier_count > 0:
         blocks.append(f"… {quantity(earlier_count, 'earlier turn')}, /history shows all")
     _, rows = stdio.size(stdio.stdout())
-    for message in shown:
+    for message in messages:
         count = max(_LINES, rows // 2) if message is last_answer else _LINES
         blocks.append(_beginning(message, count))
     stdio.write_lines(["\n\n".join(blocks)], safe=True)

@@ -214,9 +214,9 @@ class _Picker(UIControl):
 
     def _count(self) -> StyleAndTextTuples:
         """Return how many sessions there are, after how many of them the filter shows."""
-        shown = f"{len(self._filtered_rows):,} of " if self._words else ""
+        matches = f"{len(self._filtered_rows):,} of " if self._words else ""
         more = "" if self._all_read else "…"
-        return [("class:dim", f" {shown}{len(self._rows):,}{more}")]
+        return [("class:dim", f" {matches}{len(self._rows):,}{more}")]
 
     def _footer(self) -> StyleAndTextTuples:
         """Return the question whether to delete a session, a message, or the keys."""

@@ -139,9 +139,9 @@ class Pastes(Processor):
         fragments: StyleAndTextTuples = []
         offsets = [0]  # where each character of the line is shown
         for style, text, *_ in explode_text_fragments(transformation_input.fragments):
-            shown = self._label(text) if text in self._texts else text
-            fragments.append((style, shown))
-            offsets.append(offsets[-1] + len(shown))
+            visible_text = self._label(text) if text in self._texts else text
+            fragments.append((style, visible_text))
+            offsets.append(offsets[-1] + len(visible_text))
 
         def position_on_screen(position: int) -> int:
             return offsets[min(position, len(offsets) - 1)]

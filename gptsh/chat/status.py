@@ -94,11 +94,11 @@ def _without_folder(model: str) -> str:
 
 def status_line(parts: Iterable[Part], width: int) -> str:
     """Return the parts as a line of at most ``width`` columns; those with high ranks may miss."""
-    shown = [(rank, text) for rank, text in parts if text]
-    line = _joined(shown)
-    while columns(line) > width and len(shown) > 1:
-        shown.remove(max(shown))
-        line = _joined(shown)
+    visible_parts = [(rank, text) for rank, text in parts if text]
+    line = _joined(visible_parts)
+    while columns(line) > width and len(visible_parts) > 1:
+        visible_parts.remove(max(visible_parts))
+        line = _joined(visible_parts)
     return truncate_end(line, width)
 
 

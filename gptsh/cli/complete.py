@@ -181,10 +181,10 @@ def _offer(source: Source) -> Completer:
 
 def _var(ctx: click.Context, _param: click.Parameter, prefix: str) -> _Items:
     """Return the names in the prompt of the chosen agent that have no value yet."""
-    given = ctx.params.get("var") or ()
+    pairs = ctx.params.get("var") or ()
     items = []
     for name in variables(ctx.params.get("config"), ctx.params.get("agent")):
-        has_value = any(value.startswith(name) for value in given)
+        has_value = any(value.startswith(name) for value in pairs)
         if name.startswith(prefix) and not has_value:
             items.append(CompletionItem(name))
     return items

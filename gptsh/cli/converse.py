@@ -39,8 +39,8 @@ def converse(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> in
         if flags.prompt or flags.file or not stdio.is_terminal(sys.stdin):
             template = chat.template()
             files = Files(refuses=flags.truncate is None)
-            given = read_input(words, files, paths, sources.pipe_index, needs_question=False)
-            first = make_question(words, given, template=template)
+            inputs = read_input(words, files, paths, sources.pipe_index, needs_question=False)
+            first = make_question(words, inputs, template=template)
         with interrupts.shielded():
             return run_loop(chat, first, words, interrupts, reporter)
 

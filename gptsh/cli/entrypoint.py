@@ -159,19 +159,19 @@ def _ask(argv: Sequence[str], flags: Flags, reporter: Reporter) -> int:
 # ---- options that cannot be used together
 
 
-def _check_options(given: Sequence[str], job: str | None) -> None:
+def _check_options(names: Sequence[str], job: str | None) -> None:
     """Raise UsageError for options that cannot be used together or have no effect on the job."""
     for alternatives in _ALTERNATIVES:
-        conflict = [name for name in given if name in alternatives]
+        conflict = [name for name in names if name in alternatives]
         if len(conflict) > 1:
             raise UsageError(f"{' and '.join(conflict)} cannot be used together")
-    for name in given:
+    for name in names:
         row = _ROW_OF[name]
         if job is not None:
             _check_for_job(row, job)
         elif row.group in _MANAGE_GROUPS:
             raise UsageError(f"{name} cannot be used with a question", _jobs_advice(row))
-        elif row.role == "not interactive" and "-i" in given:
+        elif row.role == "not interactive" and "-i" in names:
             raise UsageError(f"{name} cannot be used with -i", "leave out -i to ask once")
 
 

@@ -202,8 +202,8 @@ def _server(flags: Flags, name: str, option: str) -> "ToolServer":
 
     servers = settings.load(os.environ, flags.config).tool_servers
     if name not in servers.names:
-        known = ", ".join(servers.names)
-        advice = f"choose from {known}" if known else ""
+        server_names = ", ".join(servers.names)
+        advice = f"choose from {server_names}" if server_names else ""
         raise ConfigError(f"there is no tool server {name!r}", advice)
     (server,) = servers.select([name])
     what = f"tool server {name}"

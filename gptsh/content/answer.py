@@ -228,7 +228,7 @@ class TextBlock:
         piece = Piece()
         if text.startswith(received):
             piece = self._tags.add(text.removeprefix(received))
-        self._pieces = [(text, self.shown + piece.text)]
+        self._pieces = [(text, self.shown_text + piece.text)]
         return piece
 
     def end(self, *, is_complete: bool) -> Piece:
@@ -255,9 +255,9 @@ class TextBlock:
         return "".join(received for received, _ in self._pieces)
 
     @property
-    def shown(self) -> str:
+    def shown_text(self) -> str:
         """The text as it was shown."""
-        return "".join(shown for _, shown in self._pieces)
+        return "".join(text for _, text in self._pieces)
 
     def split(self) -> tuple[str, Part | None]:
         """Return the thought in front, and the part to save; None for an empty text."""
@@ -414,10 +414,10 @@ class Answer:
 
         A string that grew with each piece would be copied each time.
         """
-        known = self._growing.setdefault(
+        growing = self._growing.setdefault(
             (id(holder), key), _GrowingText(holder, key, pieces=[holder[key]])
         )
-        known.pieces.append(piece)
+        growing.pieces.append(piece)
 
     def finish(self, reason: str | None) -> None:
         """Mark the answer as complete; its usage may still arrive."""
@@ -429,7 +429,7 @@ class Answer:
     @property
     def text(self) -> str:
         """The text and the refusal as the events had them. ``message`` may take a thought out."""
-        return "".join([block.shown for block in self._texts] + self._refusal)
+        return "".join([block.shown_text for block in self._texts] + self._refusal)
 
     def new_events(self) -> list[Event]:
         """Return the events since the last call."""
@@ -465,11 +465,11 @@ class Answer:
         for growing in self._growing.values():
             growing.holder[growing.key] = "".join(growing.pieces)
         fields = self._fields(reasoning, end_reason)
-        known = {}
+        present_fields = {}
         for name, value in fields.items():
             if value is not None or name in _SET:
-                known[name] = value
-        return cast("Message", {**message, **known})
+                present_fields[name] = value
+        return cast("Message", {**message, **present_fields})
 
     def _fields(self, reasoning: Mapping[str, str], end_reason: str | None) -> JsonObject:
         """Return what the message has beside its content; some values are None."""

@@ -120,8 +120,8 @@ def _content_passage(part: Part) -> Passage:
     name = name_of(part) or ""
     if not is_text(part):
         media = media_of(part)
-        known = (media,) if media else ()
-        return Passage("media", name=name, part=part, media=known)
+        media_list = (media,) if media else ()
+        return Passage("media", name=name, part=part, media=media_list)
     text = part["text"]
     if not name:
         return Passage("words", text, part=part)

@@ -123,8 +123,8 @@ class RecordedTexts:
                 text = read_memory(self._agent.name)
             else:
                 text = read_project_file(self._agent.project_file or "")
-            known = ["", *self._noted(key).values()]
-            if has_question and text != known[-1]:
+            earlier_texts = ["", *self._noted(key).values()]
+            if has_question and text != earlier_texts[-1]:
                 self._record(key, text, messages[-1]["id"])
 
     def _record(self, key: "NotedKey", text: str, question_id: str) -> None:

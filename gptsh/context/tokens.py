@@ -414,10 +414,10 @@ class Estimator:
 
         A prompt is small below the threshold, and for Ollama below its smallest window.
         """
-        known = self._coverage(prompt)
-        size, media = sizes(known.new_messages, upper_bound)
-        size += sum(map(upper_bound, known.new_texts))
-        at_most = known.tokens + size + media
+        coverage = self._coverage(prompt)
+        size, media = sizes(coverage.new_messages, upper_bound)
+        size += sum(map(upper_bound, coverage.new_texts))
+        at_most = coverage.tokens + size + media
         budget = self.budget
         is_small = budget.threshold is None or at_most <= budget.threshold
         if self._is_ollama and at_most > _OLLAMA_MIN_WINDOW:
@@ -426,23 +426,23 @@ class Estimator:
             return self.counted(prompt)
         return prompt._replace(
             budget=budget,
-            tokens=known.tokens + size // BYTES + media,
+            tokens=coverage.tokens + size // BYTES + media,
             at_most=at_most,
-            reported=known.tokens,
+            reported=coverage.tokens,
             fixed_bytes=self._fixed_bytes,
         )
 
     def counted(self, prompt: Prompt) -> Prompt:
         """Return the prompt with its size, counted with the tokenizer."""
-        known = self._coverage(prompt)
-        counted = sum(map(count_message, known.new_messages))
-        counted += sum(map(count_text, known.new_texts))
-        tokens = known.tokens + round(self.scale * counted)
+        coverage = self._coverage(prompt)
+        counted = sum(map(count_message, coverage.new_messages))
+        counted += sum(map(count_text, coverage.new_texts))
+        tokens = coverage.tokens + round(self.scale * counted)
         return prompt._replace(
             budget=self.counted_budget,
             tokens=tokens,
-            at_most=max(tokens, known.tokens + counted),
-            reported=known.tokens,
+            at_most=max(tokens, coverage.tokens + counted),
+            reported=coverage.tokens,
             fixed_bytes=self._fixed_bytes,
         )
 

@@ -314,8 +314,8 @@ def parse_document(
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         raise ValueError("not a session: no JSON object with a list of 'messages'")
     malformed: list[str] = []
-    given = {key: item for key, item in value.items() if key != "messages"}
-    head = as_dict(_validated(given, _DOCUMENT, "", malformed))
+    outer_keys = {key: item for key, item in value.items() if key != "messages"}
+    head = as_dict(_validated(outer_keys, _DOCUMENT, "", malformed))
     new = _with_all_keys(head, session_id, created)
     ids = set()
     for index, given_message in enumerate(value["messages"]):
@@ -354,8 +354,8 @@ def _with_all_keys(head: JsonObject, session_id: str | None, created: str | None
         if key == "id":
             continue
         if key in _DOCUMENT and isinstance(item, dict):
-            given = {name: part for name, part in item.items() if part is not None}
-            new[key] = {**dict.fromkeys(item), **new[key], **given}
+            present_parts = {name: part for name, part in item.items() if part is not None}
+            new[key] = {**dict.fromkeys(item), **new[key], **present_parts}
         elif item is not None or key not in new:
             new[key] = item
     new["version"] = max(new["version"], VERSION)

@@ -149,8 +149,8 @@ def delete(doc: Document, name: str) -> None:
     remaining = [item for item in snapshots if item.get("name") != name]
     if remaining == snapshots:
         names = ", ".join(str(item.get("name")) for item in reversed(snapshots))
-        known = f"choose from {names}" if names else "it has none"
-        raise UsageError(f"there is no snapshot named {name!r}", known)
+        advice = f"choose from {names}" if names else "it has none"
+        raise UsageError(f"there is no snapshot named {name!r}", advice)
     doc["context"] = {**doc["context"], "snapshots": remaining}
 
 

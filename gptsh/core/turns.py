@@ -179,8 +179,8 @@ def merge(ours: Document, theirs: Document) -> Document:
     messages = join_messages(ours["messages"], theirs["messages"])
     calls: dict[str, LedgerEntry] = {}
     for call in (*theirs["usage"]["calls"], *ours["usage"]["calls"]):
-        known = calls.get(call["id"])
-        if known is None or known.get("late"):  # another process has answered a late one
+        stored_call = calls.get(call["id"])
+        if stored_call is None or stored_call.get("late"):  # another process answered a late one
             calls[call["id"]] = call
     new: Document = {
         **ours,

@@ -124,17 +124,17 @@ def _own_messages(doc: Document) -> Iterator[Message]:
 
 def _known_counts(tokens: Mapping[str, object] | None, cost: float | None) -> "Sums":
     """Return the known token counts and cost."""
-    known: Sums = {}
+    counts: Sums = {}
     if tokens:
         for key in TOKEN_KEYS:
             count = token_count(tokens.get(key))
             if count is not None:
-                known[key] = count
-        if "total" not in known and "prompt" in known and "completion" in known:
-            known["total"] = known["prompt"] + known["completion"]
+                counts[key] = count
+        if "total" not in counts and "prompt" in counts and "completion" in counts:
+            counts["total"] = counts["prompt"] + counts["completion"]
     if cost is not None:
-        known["cost"] = cost
-    return known
+        counts["cost"] = cost
+    return counts
 
 
 def add_counts(sums: "Sums", counts: "Sums") -> None:

@@ -216,12 +216,12 @@ class Importer:
         sessions.refuse_newer(stored, name)
         self._write(new, path, path.stat().st_mtime_ns)
 
-        known = {message["id"]: message for message in stored["messages"]}
+        stored_messages = {message["id"]: message for message in stored["messages"]}
         completed = 0
         for message in new["messages"]:
-            if message["id"] in known and message != known[message["id"]]:
+            if message["id"] in stored_messages and message != stored_messages[message["id"]]:
                 completed += 1
-        added = len(new["messages"]) - len(known)
+        added = len(new["messages"]) - len(stored_messages)
         return Imported("grown", name, new, added=added, completed=completed)
 
     def name(self, name: str, filename: str) -> None:
@@ -353,13 +353,13 @@ def merge_copy(doc: Document, stored: Document) -> Document:
     """
     is_ours = _format_of(doc) == _OURS
     incoming = {message["id"]: message for message in doc["messages"]}
-    known = []
+    messages = []
     for message in stored["messages"]:
         new_message = incoming.get(message["id"])
-        known.append(_completed(message, new_message) if new_message else message)
-    if not is_ours and join_messages(doc["messages"], known) == stored["messages"]:
+        messages.append(_completed(message, new_message) if new_message else message)
+    if not is_ours and join_messages(doc["messages"], messages) == stored["messages"]:
         return stored
-    new = merge({**doc, "updated_at": ""}, {**stored, "messages": known})
+    new = merge({**doc, "updated_at": ""}, {**stored, "messages": messages})
     new["agent"] = stored["agent"]
     new["provider"] = stored["provider"]
     new["meta"] = stored["meta"]

@@ -236,8 +236,8 @@ class Reader(stream.Reader):
         provider_fields = as_dict(delta.get(PROVIDER_FIELDS))
         for signature in as_list(provider_fields.get(THOUGHT_SIGNATURES)):
             if isinstance(signature, str):
-                known = replay.setdefault(PROVIDER_FIELDS, {THOUGHT_SIGNATURES: []})
-                self._add_once(known[THOUGHT_SIGNATURES], signature)
+                fields = replay.setdefault(PROVIDER_FIELDS, {THOUGHT_SIGNATURES: []})
+                self._add_once(fields[THOUGHT_SIGNATURES], signature)
 
     def _extend_detail(self, detail: JsonObject, piece: JsonObject) -> None:
         """Add a piece to a reasoning detail: its texts grow, and its signature comes as a whole."""
@@ -259,9 +259,9 @@ class Reader(stream.Reader):
 def _continues(detail: JsonObject, piece: JsonObject) -> bool:
     """Return whether a piece has the type of a reasoning detail, and its index and id, if any."""
     for key in ("index", "id"):
-        known = detail.get(key)
+        earlier = detail.get(key)
         new = piece.get(key)
-        if known is not None and new is not None and known != new:
+        if earlier is not None and new is not None and earlier != new:
             return False
     return bool(detail.get("type") == piece.get("type"))
 

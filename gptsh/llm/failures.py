@@ -192,13 +192,13 @@ def without_secrets(err: GptshError, secrets: Collection[str]) -> GptshError:
         err.args = (mask(err.problem, secrets), mask(err.advice, secrets))
     err.detail = mask(err.detail, secrets)
     # --debug shows the causes: the chain ends before one with a secret.
-    shown: BaseException | None = err
-    while shown is not None:
-        text = repr(shown.__cause__)
+    cause: BaseException | None = err
+    while cause is not None:
+        text = repr(cause.__cause__)
         if mask(text, secrets) != text:
-            shown.__cause__ = None
-            shown.__context__ = None
-        shown = shown.__cause__
+            cause.__cause__ = None
+            cause.__context__ = None
+        cause = cause.__cause__
     return err
 
 

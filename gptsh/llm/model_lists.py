@@ -185,9 +185,9 @@ class ModelLists:
             except ConfigError as err:
                 note(f"{alias} under [aliases]: {err}")
                 continue
-            known = providers.full_name(alias, may_be_alias=False)
-            if known not in (alias, model):
-                note(f"[aliases] makes {alias} mean {model}; write {known} in full")
+            own_name = providers.full_name(alias, may_be_alias=False)
+            if own_name not in (alias, model):
+                note(f"[aliases] makes {alias} mean {model}; write {own_name} in full")
             row = _row(alias, target, exact_facts(target.provider, target.model))
             row["alias_of"] = model
             yield row

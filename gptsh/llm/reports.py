@@ -44,8 +44,8 @@ _LIST_PATHS = {
 }
 
 
-class Documents:
-    """The documents of a server, all of which are downloaded within ``seconds``.
+class ServerDownloads:
+    """Downloads JSON from a server, all of it within ``seconds``.
 
     The default depends on whether the server is on this machine.
     """
@@ -60,7 +60,7 @@ class Documents:
         self._deadline = time.monotonic() + seconds
 
     def get(self, url: str, body: JsonObject | None = None) -> object:
-        """Download a document; None for any status but 200, or if it is not JSON.
+        """Download JSON; None for any status but 200, or if it is not JSON.
 
         A ``body`` is posted. Raises GptshError, also if it takes too long, and LoadingModel if the
         server is not ready.
@@ -177,7 +177,7 @@ class ServerReports:
         self.cache = servers.cache
         self._servers = servers
 
-    def learn(self, target: Target, key: str, read: Callable[[Documents], object]) -> None:
+    def learn(self, target: Target, key: str, read: Callable[[ServerDownloads], object]) -> None:
         """Ask the server, and remember its report under ``key``.
 
         The server is not asked if the report is known, or if it did not answer in the last five
@@ -188,7 +188,7 @@ class ServerReports:
         if key in entry or time.time() <= failed_at + _RETRY_AFTER:
             return
         try:
-            entry[key] = read(Documents(self._servers, target.account))
+            entry[key] = read(ServerDownloads(self._servers, target.account))
         except GptshError:
             entry["failed"] = round(time.time())
 
@@ -197,7 +197,7 @@ class ServerReports:
 
         Raises GptshError if it has none.
         """
-        payload = Documents(self._servers, account, seconds).get(list_url(account))
+        payload = ServerDownloads(self._servers, account, seconds).get(list_url(account))
         if payload is None:
             raise ModelError(f"{account.name} does not list its models")
         return models_in(payload)
@@ -277,18 +277,18 @@ class ServerReports:
         """Return the window of a loaded model; None if it is not loaded."""
         try:
             return read_loaded_window(
-                target, Documents(self._servers, target.account, PROBE_TIMEOUT)
+                target, ServerDownloads(self._servers, target.account, PROBE_TIMEOUT)
             )
         except GptshError:
             return None
 
     def states(self, account: Account) -> dict[str, ModelState]:
         """Return the size of each model of a server, and whether it is loaded; empty if unknown."""
-        documents = Documents(self._servers, account, REMOTE_TIMEOUT)
+        downloads = ServerDownloads(self._servers, account, REMOTE_TIMEOUT)
         root = _root(account)
         try:
-            stored = _models_in(documents.get(f"{root}/api/tags"))
-            loaded = _models_in(documents.get(f"{root}/api/ps"))
+            stored = _models_in(downloads.get(f"{root}/api/tags"))
+            loaded = _models_in(downloads.get(f"{root}/api/ps"))
         except GptshError:
             return {}
         in_memory = {entry.get("name") for entry in loaded}
@@ -299,14 +299,14 @@ class ServerReports:
         return states
 
 
-def read_info(target: Target, documents: Documents) -> JsonObject:
+def read_info(target: Target, downloads: ServerDownloads) -> JsonObject:
     """Return what Ollama reports about a model.
 
     ``num_ctx`` is the window that the model's file sets, ``trained`` the largest that it can have,
     ``abilities`` is a list in Ollama's words. Each may be None.
     """
     url = f"{_root(target.account)}/api/show"
-    report = as_dict(documents.get(url, {"model": target.model}))
+    report = as_dict(downloads.get(url, {"model": target.model}))
     info = as_dict(report.get("model_info"))
     architecture = info.get("general.architecture")
     num_ctx = re.search(_NUM_CTX, str(report.get("parameters")))
@@ -318,10 +318,10 @@ def read_info(target: Target, documents: Documents) -> JsonObject:
     }
 
 
-def read_loaded_window(target: Target, documents: Documents) -> int | None:
+def read_loaded_window(target: Target, downloads: ServerDownloads) -> int | None:
     """Return the window with which Ollama has loaded a model; None if it is not loaded."""
     names = (target.model, f"{target.model}:latest")
-    report = documents.get(f"{_root(target.account)}/api/ps")
+    report = downloads.get(f"{_root(target.account)}/api/ps")
     for entry in _models_in(report):
         window = first_size(entry.get("context_length"))
         if window and entry.get("model", entry.get("name")) in names:
@@ -413,28 +413,28 @@ def _reports_windows(target: Target) -> bool:
     return target.api == "ollama" or (target.is_self_hosted and target.api in DIRECT)
 
 
-def _read_window(target: Target, documents: Documents) -> int | None:
+def _read_window(target: Target, downloads: ServerDownloads) -> int | None:
     """Return the window that a server reports, from the first document that has it."""
     root = _root(target.account)
     if target.provider == "lm_studio":
-        return _lm_studio_window(target.model, documents.get(f"{root}/api/v1/models"))
-    listed = models_in(documents.get(list_url(target.account)))
+        return _lm_studio_window(target.model, downloads.get(f"{root}/api/v1/models"))
+    listed = models_in(downloads.get(list_url(target.account)))
     window = _listed_window(target.model, listed)
     if window or target.api == "gemini":
         return window
     if target.provider != "hosted_vllm":
         # An older llama.cpp, whose list of models does not have it.
-        props = as_dict(documents.get(f"{root}/props"))
+        props = as_dict(downloads.get(f"{root}/props"))
         window = first_size(as_dict(props.get("default_generation_settings")).get("n_ctx"))
     if window or target.provider in LOCAL_VENDORS:
         return window
     # Ollama behind OpenAI's API. The model's largest window is only an upper bound, because Ollama
     # cuts a prompt to the window that it has chosen, and only the answer's usage shows that.
-    info = read_info(target, documents)
+    info = read_info(target, downloads)
     upper_bound: int | None = info["num_ctx"] or info["trained"]
     if not upper_bound:
         return None
-    return read_loaded_window(target, documents) or upper_bound
+    return read_loaded_window(target, downloads) or upper_bound
 
 
 def _listed_window(model: str, entries: list[JsonObject]) -> int | None:
@@ -498,18 +498,18 @@ def window_of_family(provider: str, name: str) -> int | None:
     if has_vendor:
         owner = split_model(bare_name)[0] or provider
     relatives = []
-    for known in chat_models():
-        known_match = re.match(_VERSIONED, known.name.rpartition("/")[2])
-        if not known.window or not known_match:
+    for listed in chat_models():
+        known_match = re.match(_VERSIONED, listed.name.rpartition("/")[2])
+        if not listed.window or not known_match:
             continue
         if known_match["beginning"] != match["beginning"]:
             continue
-        is_foreign = known.provider != owner
+        is_foreign = listed.provider != owner
         ends_otherwise = known_match["end"] != match["end"]
         if is_foreign and (ends_otherwise or not has_vendor):
             continue
         distance = abs(_number(known_match["version"]) - _number(match["version"]))
-        relatives.append(_Relative(is_foreign, ends_otherwise, distance, window=known.window))
+        relatives.append(_Relative(is_foreign, ends_otherwise, distance, window=listed.window))
     if not relatives:
         return likely_facts(provider, name).window
     return min(relatives).window

@@ -77,25 +77,25 @@ def show(lines: Iterable[str], output: str | None, *, safe: bool = False) -> Non
         return
     width, height = stdio.size(out)
     rest = iter(lines if safe else map(visible, lines))
-    shown: list[str] = []
+    printed: list[str] = []
     free = height - 1  # rows beside that of the shell's prompt
     try:
         for line in rest:
-            shown.append(line)
+            printed.append(line)
             free -= _rows_of(line, width)
             if free < 0:
                 break
     finally:
         fits_screen = free >= 0
         if fits_screen:  # even before an error, or Ctrl-C during a long search
-            stdio.write_lines(shown, safe=True)
+            stdio.write_lines(printed, safe=True)
     if fits_screen:
         return
 
     def all_lines() -> Iterator[str]:
-        yield from shown
+        yield from printed
         for line in rest:
-            shown.append(line)  # for stdout, if the pager cannot run
+            printed.append(line)  # for stdout, if the pager cannot run
             yield line
 
     from gptsh.terminal import programs

@@ -237,7 +237,7 @@ def likely_facts(provider: str | None, name: str) -> Facts:
 
 def models_of(provider: str) -> list[Facts]:
     """Return the chat models of a provider that are not retired, in the table's order."""
-    return [known for known in chat_models() if known.provider == provider]
+    return [facts for facts in chat_models() if facts.provider == provider]
 
 
 def chat_models() -> Iterator[Facts]:

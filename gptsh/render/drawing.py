@@ -164,11 +164,11 @@ def inline_text(nodes: Sequence[SyntaxTreeNode], style: Style, terminal: Termina
 _BREAKS = ("<br>", "<br/>")  # common in tables
 
 
-def _target(node: SyntaxTreeNode, key: str, shown: str) -> str:
+def _target(node: SyntaxTreeNode, key: str, label: str) -> str:
     """Return the URL of a link or an image in parentheses; nothing if its text is the URL."""
     url = visible(str(node.attrs[key]))
     title = visible(str(node.attrs.get("title", "")))
-    if url in (shown, f"mailto:{shown}"):
+    if url in (label, f"mailto:{label}"):
         return ""
     return f' ({url} "{title}")' if title else f" ({url})"
 

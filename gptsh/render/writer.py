@@ -41,9 +41,9 @@ class ReasoningStream:
         self._has_begun = True
         try:
             if self._is_dimmed:
-                shown = self._pieces.visible(text)
-                words = shown.rstrip("\n")
-                self._err.draw(styled(words, DIM) + shown[len(words) :])
+                visible_text = self._pieces.visible(text)
+                words = visible_text.rstrip("\n")
+                self._err.draw(styled(words, DIM) + visible_text[len(words) :])
             else:
                 self._err.write(text)
         except OSError:

@@ -392,11 +392,11 @@ def _with_tilde(text: str) -> str:
     """Return the text with ``~/`` at the start of paths in the home folder, except in quotes."""
     home = os.path.expanduser("~").rstrip("/")
 
-    def shown(path: re.Match[str]) -> str:
+    def shorten_path(path: re.Match[str]) -> str:
         is_inside = home and path[0].startswith(f"{home}/")
         return f"~{path[0][len(home) :]}" if is_inside else path[0]
 
-    return re.sub(r"(?<![^\s(])/\S*", shown, text)
+    return re.sub(r"(?<![^\s(])/\S*", shorten_path, text)
 
 
 def write_stderr(text: str, *, safe: bool = False) -> None:

@@ -64,7 +64,7 @@ def read_input(
 
 def make_question(
     words: str,
-    given: Input,
+    inputs: Input,
     *,
     attached: Sequence[Part] = (),
     template: "Template | None" = None,
@@ -74,11 +74,11 @@ def make_question(
     ``attached`` are parts of an earlier question. A ``template`` makes the question of the words
     and piped text; it is not used if it needs them and there are none.
     """
-    _note_invalid(words, given.parts)
-    parts = [*attached, *given.parts]
+    _note_invalid(words, inputs.parts)
+    parts = [*attached, *inputs.parts]
     message = user_message(words, parts)
     if template and (parts or words.strip() or not template.needs_input):
-        piped_text = given.piped if given.piped and is_text(given.piped) else None
+        piped_text = inputs.piped if inputs.piped and is_text(inputs.piped) else None
         others = [part for part in parts if part is not piped_text]
         return _as_input(message, [*template.question(words, piped_text), *others])
     return None if is_blank(message) else message
@@ -96,10 +96,10 @@ def _read_pipe(files: "Files", *, has_prompt: bool, needs_question: bool) -> Par
     return None
 
 
-def _as_input(given: Message, content: list[Part]) -> Message:
+def _as_input(message: Message, content: list[Part]) -> Message:
     """Return the question that an agent's prompt makes, with the beginning of what was given."""
     question: Message = {"role": "user", "content": content}
-    input_text = beginning_of(given, _MAX_INPUT)[:_MAX_INPUT].strip() or question_gist(given)
+    input_text = beginning_of(message, _MAX_INPUT)[:_MAX_INPUT].strip() or question_gist(message)
     if input_text:
         question["input"] = input_text
     return question
@@ -184,5 +184,5 @@ def _check_names(agent: Agent, values: Mapping[str, str], option: str) -> None:
         raise UsageError(problem, f"add {options}, or {as_text}")
     for name in values:
         if name not in names:
-            known = f"it has {', '.join(names)}" if names else "it has no names"
-            raise UsageError(f"{prompt} has no {{{name}}}", known)
+            advice = f"it has {', '.join(names)}" if names else "it has no names"
+            raise UsageError(f"{prompt} has no {{{name}}}", advice)

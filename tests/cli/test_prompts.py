@@ -420,8 +420,14 @@ BROKEN = [
     ("---\nmodel: [\n---\n", "not YAML: "),
     ("---\njust words\n---\n", "expected KEY: VALUE lines between"),
     ("---\nmodel: 7\n---\n", "model: expected a string, not 7"),
-    ("---\nsystem: a\n---\nb", "the text below the second --- is the system too"),
-    ("---\nprompt: '{input}'\n---\n{input}", "the text below the second --- is the prompt too"),
+    (
+        "---\nsystem: a\n---\nb",
+        "the text below the second --- also sets system: leave out one of them",
+    ),
+    (
+        "---\nprompt: '{input}'\n---\n{input}",
+        "the text below the second --- also sets prompt: leave out one of them",
+    ),
     ("---\ntemperature: 1\nuse_tools: fs\n---\nx", "use_tools: unknown key"),
     (b"caf\xe9", "'utf-8' codec can't decode"),
     ("---\nmodel: &m echo\n---\n", "an anchor or alias of YAML: write out its value"),

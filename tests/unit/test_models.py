@@ -371,9 +371,7 @@ def test_list_models_shows_aliases_and_which_name_they_hide(lab: Home, model: Mo
         "gpt-4.1": ["litellm", "-", "-", "-", "=", "azure/mine"],
         "same": ["chat", "1047576", "2.00", "8.00", "=", "openai/gpt-4.1"],
     }
-    assert (
-        "gpt-4.1 is azure/mine here, by [aliases]; openai/gpt-4.1 needs its full name" in run.stderr
-    )
+    assert "[aliases] makes gpt-4.1 mean azure/mine; write openai/gpt-4.1 in full" in run.stderr
     assert "lost under [aliases]: unknown provider 'nobody' in 'nobody/x'" in run.stderr
     assert (
         lab.run("--list-models", "-m", "lab/m", "-o", "json").stdout.count('"alias_of":"lab/m"')

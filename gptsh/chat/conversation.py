@@ -49,7 +49,6 @@ class Conversation:
     uses_prompt: bool = False  # the agent's prompt makes the next question
     attached: tuple[Part, ...] = ()  # what the next question takes over from an undone one
     session: Session = field(default_factory=Session)  # as last read, or as the last turn left it
-    is_unsaved: bool = False  # the session has messages that are in no file
     last_plan: "Prompt | None" = None  # of the last request
     prefill: str = ""  # the text that the next line starts with
     should_exit: bool = False  # ends the loop
@@ -107,13 +106,12 @@ class Conversation:
     @property
     def origin(self) -> str | None:
         """What a fork is made from; None if the newest messages are in no file."""
-        if self.is_unsaved:
+        session = self.session
+        if session.has_unsaved_messages:
             return None
-        if self.session.location:
-            return self.ref
-        if not self.session.given_ref:
-            return None
-        return folders.split_ref(self.session.given_ref)[0]
+        if session.is_unsaved_fork and session.given_ref:
+            return folders.split_ref(session.given_ref)[0]
+        return self.ref
 
     def snapshots(self) -> list[str]:
         """Return the names of the session's snapshots, newest first."""
@@ -156,7 +154,6 @@ class Conversation:
     def switch_to(self, ref: str | None) -> None:
         """Open another session; None: a new one. The first turn saves the fork of a REF@POINT."""
         self.session = Session.open(ref)
-        self.is_unsaved = False
         self.attached = ()
         self.options = self.options.without_labels
         self.uses_prompt = self.doc is None
@@ -182,9 +179,10 @@ class Conversation:
             is_snapshot = point and not turns.is_numbered(point)
             self.switch_to(f"{origin}@{point if is_snapshot else turn_count}")
         else:
+            is_unsaved = self.session.has_unsaved_messages and turn_count > 0
             self.session = Session(sessions.fork_session(fork_source, point))
+            self.session.has_unsaved_messages = is_unsaved
             self.attached = ()
-            self.is_unsaved = self.is_unsaved and turn_count > 0
         self._drop_snapshot()
         return origin
 
@@ -194,7 +192,7 @@ class Conversation:
         Raises SessionGone, BadSession.
         """
         location = self.session.location
-        if self.is_unsaved or location is None:
+        if self.session.has_unsaved_messages or location is None:
             return
         todo = "/fork continues it, /session export FILE writes it to a file"
         try:
@@ -203,7 +201,7 @@ class Conversation:
             problem = f"session {location[folders.ID]} was deleted by another process"
             raise SessionGone(problem, todo) from err
         except BadSession as err:  # its file was damaged since the last turn
-            self.is_unsaved = True
+            self.session.has_unsaved_messages = True
             err.hint = todo
             raise
 
@@ -267,7 +265,6 @@ class Conversation:
         """Take over the session as a turn has left it."""
         session.given_ref = session.filename or self.session.given_ref
         self.session = session
-        self.is_unsaved = not session.is_saved
         self.prefill = ""
         if was_asked:
             self.uses_prompt = False
@@ -302,7 +299,7 @@ class Conversation:
 
     def save_rest(self) -> bool:
         """Save what an earlier save could not; return whether all is on disk that should be."""
-        if not (self.is_unsaved and self.saves and self.doc):
+        if not (self.session.has_unsaved_messages and self.saves and self.doc):
             return True
         session = self.session.copy()
         session.prepare(self.options, self.settings)
@@ -310,7 +307,6 @@ class Conversation:
             return False
         session.given_ref = session.filename
         self.session = session
-        self.is_unsaved = False
         self.options = self.options.without_labels
         return True
 

@@ -78,9 +78,9 @@ def _current_doc(chat: Conversation) -> Document:
 def _saved_ref(chat: Conversation) -> str:
     """Return the session's reference. Raises UsageError unless the whole session is on disk."""
     _current_doc(chat)
-    if chat.ref is None and chat.origin and chat.saves:
+    if chat.session.is_unsaved_fork and chat.origin and chat.saves:
         raise UsageError("this fork is not saved yet", "its first question saves it")
-    if chat.ref is None or chat.is_unsaved:
+    if chat.ref is None or chat.session.has_unsaved_messages:
         raise UsageError("this session is not on disk", _EXPORT)
     return chat.ref
 
@@ -234,7 +234,7 @@ def do_name(chat: Conversation, args: str) -> None:
         _show_lines(_names(chat), "this session has no name; /name @NAME gives it one")
         return
     folders.filename_of_name(args)  # raises for invalid characters
-    if chat.ref is None and chat.saves and not chat.is_unsaved:
+    if chat.ref is None and chat.saves and not chat.session.has_unsaved_messages:
         chat.options = chat.options._replace(name=args)
         stdio.note(f"the first question will save this session as {args}")
     else:
@@ -338,7 +338,6 @@ def _ask_in_fork(chat: Conversation, question: Message, point: str) -> None:
     """Ask a question again in a fork; return to the session if the turn saves no fork."""
     _save_before_leaving(chat)
     session = chat.session
-    is_unsaved = chat.is_unsaved
     _fork(chat, point)
     fork = chat.session
     begin_answer()
@@ -347,7 +346,6 @@ def _ask_in_fork(chat: Conversation, question: Message, point: str) -> None:
     finally:
         if chat.session is fork:  # the turn failed before its first save
             chat.session = session
-            chat.is_unsaved = is_unsaved
 
 
 def do_snapshot(chat: Conversation, args: str) -> None:

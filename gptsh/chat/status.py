@@ -50,7 +50,7 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[Part]:
         (2, size),
         (3, "" if cost is None else dollars(cost, decimals=4)),
         (0, f"+{quantity(files, 'file')}" if files else ""),
-        (0, "" if chat.saves and not chat.is_unsaved else "not saved"),
+        (0, "" if chat.saves and not chat.session.has_unsaved_messages else "not saved"),
         (5, "" if doc else "/help shows the commands"),
     ]
 

@@ -411,7 +411,7 @@ def _convert_old_totals(doc: Document) -> None:
         doc["agent"] = {"system": prompt, **doc["agent"]}
 
 
-def is_unsaved(doc: Document) -> bool:
+def was_never_saved(doc: Document) -> bool:
     """Return whether the document was never saved: each save makes it newer than its creation."""
     return bool(doc["updated_at"] == doc["created_at"])
 
@@ -555,7 +555,7 @@ def parse_file(data: bytes, path: str) -> tuple[Document, list[str]]:
     session_id = name[16:20]
     created = f"{name[:8]}T{name[9:15]}Z"
     doc, malformed = parse_document(value, session_id, created)
-    if is_unsaved(doc):  # as another program may leave it; a file is a saved session
+    if was_never_saved(doc):  # as another program may leave it; a file is a saved session
         doc["updated_at"] = just_after(doc["created_at"])
     return doc, malformed
 

@@ -94,9 +94,11 @@ def _report(
     record: Compaction = {}
     if compacted:
         record = compacted.compaction or {}
-    is_fork = document.is_unsaved(session.doc)
+    session_ref: str | None = session.doc["id"]
+    if document.was_never_saved(session.doc):  # nobody can use its id: name what it is a fork of
+        session_ref = session.doc["meta"].get("forked_from")
     return {
-        "session": session.doc["meta"].get("forked_from") if is_fork else session.doc["id"],
+        "session": session_ref,
         "changes": compacted is not None,
         "applied": compacted is not None and applies and failure is None,
         **compaction_report(prompt),

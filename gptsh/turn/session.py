@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from gptsh.core.snapshots import SessionEvent
 
 
-class SaveState(Enum):
+class _OnDisk(Enum):
     """What of a turn is on disk."""
 
-    NOT_YET = auto()  # the turn has not come to its first save
-    OFF = auto()  # it has, but --no-save or --dry-run keeps it off the disk
-    SAVED = auto()
-    QUESTION_ONLY = auto()  # an earlier save reached the disk, the last one did not
-    FAILED = auto()  # no save has reached the disk
+    NOT_TRIED = auto()  # the turn has not come to its first save
+    EVERYTHING = auto()
+    QUESTION = auto()  # an earlier save reached the disk, the last one did not
+    NOTHING = auto()  # no save has reached the disk
 
 
 class Session:
@@ -42,7 +41,7 @@ class Session:
     ``given_ref`` is what the user called it; None for a new one.
 
     If the store cannot be written, the user gets a note and an exit code, and still the answer:
-    ``failure`` is that of the last save. ``save`` alone changes ``failure`` and ``save_state``.
+    ``failure`` is that of the last save; ``save`` alone changes it.
     ``pending_events`` are emitted once the session is on disk. ``messages`` are those that the turn
     knows: saving adds those of other runs to ``doc``.
     """
@@ -57,12 +56,13 @@ class Session:
         self.location = location
         self.given_ref = given_ref
         self.saves = False  # whether the turn is to be saved: not with --no-save or --dry-run
-        self.save_state = SaveState.NOT_YET
+        self.has_unsaved_messages = False  # it has messages that are in no file
         self.failure: StoreError | None = None
         self.pending_events: list[SessionEvent] = []
         self.messages: list[Message] = []
         self.costs: list[float | None] = []  # of the turn's answers and summaries, in USD
         self.emit: Callable[..., object] = lambda _kind, **_fields: None
+        self._on_disk = _OnDisk.NOT_TRIED
         self._has_noted_failure = False
         self._notes: set[str] = set()  # of saves
         self._options = TurnOptions()
@@ -111,7 +111,9 @@ class Session:
 
     def copy(self) -> "Session":
         """Return a session for a turn, which may fail before its first save and change nothing."""
-        return Session(self.stored, self.location, given_ref=self.given_ref)
+        session = Session(self.stored, self.location, given_ref=self.given_ref)
+        session.has_unsaved_messages = self.has_unsaved_messages
+        return session
 
     @property
     def doc(self) -> Document:
@@ -129,12 +131,19 @@ class Session:
     @property
     def is_saved(self) -> bool:
         """Whether the last save has reached the disk; False before the first one."""
-        return self.save_state is SaveState.SAVED
+        return self._on_disk is _OnDisk.EVERYTHING
 
     @property
     def save_attempted(self) -> bool:
         """Whether the turn has come to its first save."""
-        return self.save_state is not SaveState.NOT_YET
+        return self._on_disk is not _OnDisk.NOT_TRIED
+
+    @property
+    def is_unsaved_fork(self) -> bool:
+        """Whether the session is a fork that no turn has saved yet."""
+        if self.location is not None or self.stored is None:
+            return False
+        return self.stored["meta"].get("forked_from") is not None
 
     @property
     def ref(self) -> str:
@@ -170,7 +179,7 @@ class Session:
         except FileNotFoundError:
             cwd = None
         self.stored = self._document_for(agent, output, cwd, settings)
-        if document.is_unsaved(self.doc):
+        if document.was_never_saved(self.doc):
             self.pending_events.append(("session_created", {"session": self.doc["id"]}))
         point = folders.split_ref(self.given_ref)[1] if self.given_ref else None
         if point and not turns.is_numbered(point):
@@ -256,21 +265,24 @@ class Session:
         """
         self.pending_events += events
         if not self.saves:
-            self.save_state = SaveState.OFF
+            self._on_disk = _OnDisk.NOTHING
+            self.has_unsaved_messages = True
             return False
         with shielded():
             try:
                 self._write(fsync=fsync)
             except (StoreError, BadSession) as err:
-                was_saved = self.save_state in (SaveState.SAVED, SaveState.QUESTION_ONLY)
-                self.save_state = SaveState.QUESTION_ONLY if was_saved else SaveState.FAILED
+                was_saved = self._on_disk in (_OnDisk.EVERYTHING, _OnDisk.QUESTION)
+                self._on_disk = _OnDisk.QUESTION if was_saved else _OnDisk.NOTHING
+                self.has_unsaved_messages = True
                 self.failure = err if isinstance(err, StoreError) else StoreError(str(err))
                 is_final = fsync or not isinstance(err, StoreBusy)
                 if is_final and not self._has_noted_failure:
                     self._has_noted_failure = True
                     stdio.note(str(err))
                 return False
-            self.save_state = SaveState.SAVED
+            self._on_disk = _OnDisk.EVERYTHING
+            self.has_unsaved_messages = False
             self.failure = None
             for kind, fields in self.pending_events:
                 self.emit(kind, **fields)
@@ -365,16 +377,18 @@ class Session:
             if continuation:
                 return f"the {kept} is kept: /retry {continuation}"
             return "" if kept == "answer" else f"the {kept} is kept"
-        match self.save_state:
-            case SaveState.SAVED if continuation:
+        if not self.saves:
+            return ""
+        match self._on_disk:
+            case _OnDisk.EVERYTHING if continuation:
                 return f"the {kept} is saved: 'gptsh -s {self.ref}' {continuation}"
-            case SaveState.SAVED:
+            case _OnDisk.EVERYTHING:
                 return f"the {kept} is saved: continue with 'gptsh -s {self.ref} PROMPT'"
-            case SaveState.QUESTION_ONLY:
+            case _OnDisk.QUESTION:
                 return f"only the question is saved: 'gptsh -s {self.ref}' asks it again"
-            case SaveState.FAILED:
+            case _OnDisk.NOTHING:
                 return "nothing of this turn is saved: ask again"
-            case SaveState.NOT_YET | SaveState.OFF:
+            case _OnDisk.NOT_TRIED:
                 return ""
 
 

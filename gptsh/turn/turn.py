@@ -121,7 +121,7 @@ class Turn:
         session = self.session
         interrupts = self._interrupts
         engine.client.deadline = interrupts.deadline
-        is_new = document.is_unsaved(session.doc)
+        is_new = document.was_never_saved(session.doc)
         servers = self._setup.servers
         with engine.open_tools(servers, interrupts, lenient=self._may_lack_tools) as self._tools:
             try:

@@ -73,10 +73,10 @@ class Conversation:
     @property
     def ref(self) -> str | None:
         """The session's reference for a command line; None if there is no such file."""
-        location = self.session.location
-        if not location or location.startswith("@") or not folders.exists(location):
+        filename = self.session.filename
+        if filename is None or not folders.exists(filename):
             return None
-        return folders.ref_of(location)
+        return folders.ref_of(filename)
 
     @property
     def title(self) -> str:
@@ -84,8 +84,9 @@ class Conversation:
         if not self.doc:
             return ""
         title = self.doc["title"]
-        if not title and self.ref:
-            on_disk = listing.summary_at(self.session.location or "")
+        filename = self.session.filename
+        if not title and filename and self.ref:
+            on_disk = listing.summary_at(filename)
             title = on_disk["title"] if on_disk else None
         return title or ""
 
@@ -191,14 +192,14 @@ class Conversation:
 
         Raises SessionGone, BadSession.
         """
-        location = self.session.location
-        if self.session.has_unsaved_messages or location is None:
+        ref = self.session.filename or self.session.new_name
+        if self.session.has_unsaved_messages or ref is None:
             return
         todo = "/fork continues it, /session export FILE writes it to a file"
         try:
-            self.session = Session.open(location)
+            self.session = Session.open(ref)
         except UnknownSession as err:
-            problem = f"session {location[folders.ID]} was deleted by another process"
+            problem = f"session {ref[folders.ID]} was deleted by another process"
             raise SessionGone(problem, todo) from err
         except BadSession as err:  # its file was damaged since the last turn
             self.session.has_unsaved_messages = True

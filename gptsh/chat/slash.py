@@ -86,7 +86,9 @@ def _saved_ref(chat: Conversation) -> str:
 
 
 def _names(chat: Conversation) -> Sequence[str]:
-    return folders.names_by_file().get(chat.session.location or "", ())
+    names = folders.names_by_file()
+    filename = chat.session.filename
+    return names.get(filename, ()) if filename else ()
 
 
 def _label(chat: Conversation, labels: TurnOptions, note: str) -> None:
@@ -137,7 +139,7 @@ def _remember(chat: Conversation) -> "Interrupted | None":
     """
     from gptsh.turn.small_model import consolidate_session
 
-    filename = chat.session.location
+    filename = chat.session.filename
     has_memory = any(agent.memory for agent in chat.settings.agents.readable())
     if not (filename and chat.ref and chat.saves and has_memory):
         return None
@@ -151,7 +153,7 @@ def _remember(chat: Conversation) -> "Interrupted | None":
 
 def do_resume(chat: Conversation, args: str) -> None:
     """Open another session; without a reference the user picks it from the list."""
-    ref = args or pick(chat.session.location)
+    ref = args or pick(chat.session.filename)
     if ref == "":  # the user wants a new one
         do_new(chat)
     elif ref:
@@ -168,7 +170,7 @@ def do_sessions(chat: Conversation, args: str) -> None:
     lines = []
     line_of = session_line(None, margin=2)
     for item in matching_sessions(Filters(here=not args)):
-        star = "*" if item["filename"] == chat.session.location else " "
+        star = "*" if item["filename"] == chat.session.filename else " "
         lines.append(f"{star} {line_of(item)}")
     none_here = "this project has no session; /sessions all lists the others"
     _show_lines(lines, "there is no session" if args else none_here)
@@ -188,7 +190,8 @@ def do_history(chat: Conversation, args: str) -> None:
 
 def do_session_info(chat: Conversation) -> None:
     doc = _current_doc(chat)
-    path = folders.path_of(chat.session.location or "") if chat.ref else "not on disk"
+    filename = chat.session.filename
+    path = folders.path_of(filename) if filename and chat.ref else "not on disk"
     details = [
         ("title", title_of(doc)),
         *show.details_of(doc, chat.ref),

@@ -76,11 +76,11 @@ def _short(tokens: int) -> str:
 
 def _session_name(chat: "Conversation") -> str:
     """Return what the session is called: its id, or what the user called it until it has one."""
-    location = chat.session.location
+    filename = chat.session.filename
     if chat.ref:
         return chat.ref
-    if location and not location.startswith("@"):
-        return f"{location[ID]}, deleted"
+    if filename:
+        return f"{filename[ID]}, deleted"
     return chat.session.given_ref or "new session"
 
 

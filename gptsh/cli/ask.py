@@ -152,7 +152,7 @@ class _Run:
         from gptsh.turn.compacting import compact
 
         session = self.session
-        if self._flags.apply and session.location is None:
+        if self._flags.apply and session.is_unsaved_fork:
             problem = f"{session.given_ref}: cannot compact a point of a session"
             raise UsageError(problem, "compact the session, or ask from the point")
         compact(self._engine, self._options, self._interrupts, session, self._begun())

@@ -251,15 +251,16 @@ def save_session(
     cannot be written, BadSession if its file must not be written.
     """
     _fill_in(doc)
+    filename, new_name = _file_or_name(at)
     with files.as_store_error(_UNSAVED, sessions_folder()):
         folder = sessions_folder()
-        if not (at and FILENAME.fullmatch(at)):
+        if filename is None:
             get_sessions_dir()
             if note:
                 folders.warn_about_permissions(note)
         wait = None if fsync else locks.SHORT_LOCK_WAIT
         with locks.locked(folder.parent, wait, note=note):
-            path = _path_at(doc, at) if at else None
+            path = _path_at(doc, filename, new_name)
             if path is None:
                 names = _names_in_store()  # once for all three: there may be many thousand
                 _sweep(names)
@@ -270,7 +271,7 @@ def save_session(
 
             stored = _read(path) if exists(path.name) else None
             refuse_newer(stored or doc, path.name)
-            if stored and path.name == at and stored["created_at"] != doc["created_at"]:
+            if stored and path.name == filename and stored["created_at"] != doc["created_at"]:
                 problem = f"another session now has the id {doc['id']}"
                 raise SessionGone(problem, _NOT_SAVED)
             new = _union(doc, stored)
@@ -280,8 +281,8 @@ def save_session(
                 _touch(new)
             path = _write(new, path, stored, fsync=fsync, touch=touch)
             doc.update(new)  # before anything below fails: it is on disk now
-            if at and at.startswith("@"):
-                folders.point_name(at, path.name, fsync=fsync)
+            if new_name:
+                folders.point_name(new_name, path.name, fsync=fsync)
     return str(path)
 
 
@@ -350,17 +351,23 @@ def refuse_newer(doc: Document, filename: str) -> None:
         raise BadSession(f"{path_of(filename)} was written by a newer gptsh", advice)
 
 
-def _path_at(doc: Document, at: str) -> Path | None:
-    """Return the path of a file name, or of an ``@NAME`` that is in use.
+def _file_or_name(at: str | None) -> tuple[str | None, str | None]:
+    """Return a file name and None, or None and an ``@NAME``; None and None for no place."""
+    if not at:
+        return None, None
+    return (at, None) if FILENAME.fullmatch(at) else (None, at)
+
+
+def _path_at(doc: Document, filename: str | None, new_name: str | None) -> Path | None:
+    """Return the path of the document's file, or of the file of an ``@NAME`` that is in use.
 
     Raises SessionGone if there is no file of that name any more.
     """
-    if not FILENAME.fullmatch(at):
-        named = folders.filename_of_name(at)
-        return path_of(named) if named else None
-    if not exists(at):
+    if filename and not exists(filename):
         raise SessionGone(f"session {doc['id']} was deleted by another process", _NOT_SAVED)
-    return path_of(at)
+    if new_name:
+        filename = folders.filename_of_name(new_name)
+    return path_of(filename) if filename else None
 
 
 _Names = dict[Path, list[str]]  # the names in each folder of the store

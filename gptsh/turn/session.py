@@ -34,10 +34,11 @@ class _OnDisk(Enum):
 
 
 class Session:
-    """A session: its document, and where it is. A turn begins in it, and saves it as it proceeds.
+    """A session: its document, and its file. A turn begins in it, and saves it as it proceeds.
 
-    ``stored`` is its document, None until a new session has its first turn. ``location`` is the
-    name of its file, or the ``@NAME`` that the first save creates; None before the first save.
+    ``stored`` is its document, None until a new session has its first turn. ``filename`` is the
+    name of its file, None before the first save. ``new_name`` is the ``@NAME`` that the first save
+    gives it, if it was opened by a name that no session has; None after that save.
     ``given_ref`` is what the user called it; None for a new one.
 
     If the store cannot be written, the user gets a note and an exit code, and still the answer:
@@ -49,11 +50,14 @@ class Session:
     def __init__(
         self,
         stored: Document | None = None,
-        location: str | None = None,
+        filename: str | None = None,
+        *,
+        new_name: str | None = None,
         given_ref: str | None = None,
     ) -> None:
         self.stored = stored
-        self.location = location
+        self.filename = filename
+        self.new_name = new_name
         self.given_ref = given_ref
         self.saves = False  # whether the turn is to be saved: not with --no-save or --dry-run
         self.has_unsaved_messages = False  # it has messages that are in no file
@@ -83,7 +87,7 @@ class Session:
             return cls()
         base, point = folders.split_ref(ref)
         if point is None and ref.startswith("@") and folders.filename_of_name(ref) is None:
-            return cls(location=ref, given_ref=ref)
+            return cls(new_name=ref, given_ref=ref)
         filename = folders.filename_of(base)
         if point is None:
             doc = _without_running_turns(filename)
@@ -104,14 +108,19 @@ class Session:
         last_turn, point = turns.last_turn(messages)
         if turns.unfinished(last_turn):
             return self, None
-        base = self.location
+        base = self.filename
         if base is None:  # it is the fork of a point
             base, _ = folders.split_ref(self.given_ref or "")
         return Session.open(f"{base}@{point}"), turns.asked_again(last_turn[0])
 
     def copy(self) -> "Session":
         """Return a session for a turn, which may fail before its first save and change nothing."""
-        session = Session(self.stored, self.location, given_ref=self.given_ref)
+        session = Session(
+            self.stored,
+            self.filename,
+            new_name=self.new_name,
+            given_ref=self.given_ref,
+        )
         session.has_unsaved_messages = self.has_unsaved_messages
         return session
 
@@ -120,13 +129,6 @@ class Session:
         """The document of a session that is stored, or has begun a turn."""
         assert self.stored is not None
         return self.stored
-
-    @property
-    def filename(self) -> str | None:
-        """The name of the session's file; None if it has none yet."""
-        if self.location is None or self.location.startswith("@"):
-            return None
-        return self.location
 
     @property
     def is_saved(self) -> bool:
@@ -141,7 +143,7 @@ class Session:
     @property
     def is_unsaved_fork(self) -> bool:
         """Whether the session is a fork that no turn has saved yet."""
-        if self.location is not None or self.stored is None:
+        if self.filename is not None or self.stored is None:
             return False
         return self.stored["meta"].get("forked_from") is not None
 
@@ -152,12 +154,12 @@ class Session:
 
     def note_new_name(self) -> None:
         """Print a note if the turn begins a session for an ``@NAME``: the name may be misspelt."""
-        if self.location is None or not self.location.startswith("@"):
+        if self.new_name is None:
             return
-        similar = folders.similar_name(self.location)
-        if similar != self.location:  # else another run has just begun it
+        similar = folders.similar_name(self.new_name)
+        if similar != self.new_name:  # else another run has just begun it
             other = f"; did you mean {similar}?" if similar else ""
-            stdio.note(f"{self.location} is a new session{other}")
+            stdio.note(f"{self.new_name} is a new session{other}")
 
     # ---- a turn
 
@@ -309,12 +311,13 @@ class Session:
         path = sessions.save_session(
             self.doc,
             self._change_stored,
-            at=self.location,
+            at=self.filename or self.new_name,
             fsync=fsync,
             note=self._note_once,
         )
         filename = os.path.basename(path)
-        self.location = filename
+        self.filename = filename
+        self.new_name = None
         if self._name:
             before = folders.filename_of_name(self._name)
             sessions.name_session(self._name, filename, fsync=fsync)
@@ -349,7 +352,9 @@ class Session:
         Return what happened; the last event, ``done``, has the labels.
         Raises UnknownSession if it is not stored, UsageError, StoreError.
         """
-        filename = folders.filename_of(self.location or "")
+        ref = self.filename or self.new_name
+        assert ref  # the callers label no fork that is not saved yet
+        filename = folders.filename_of(ref)
         self.prepare(options, settings)
         self._takes_agent = False  # labels are no turn of another agent
         events = [] if options.snapshot is None else self._take_snapshot(options.snapshot)

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from gptsh.config.agents import Agent
@@ -22,15 +21,6 @@ from gptsh.turn.options import TurnOptions
 if TYPE_CHECKING:
     from gptsh.core.document_types import AgentInfo, Meta
     from gptsh.core.snapshots import SessionEvent
-
-
-class _OnDisk(Enum):
-    """What of a turn is on disk."""
-
-    NOT_TRIED = auto()  # the turn has not come to its first save
-    EVERYTHING = auto()
-    QUESTION = auto()  # an earlier save reached the disk, the last one did not
-    NOTHING = auto()  # no save has reached the disk
 
 
 class Session:
@@ -60,13 +50,14 @@ class Session:
         self.new_name = new_name
         self.given_ref = given_ref
         self.saves = False  # whether the turn is to be saved: not with --no-save or --dry-run
-        self.has_unsaved_messages = False  # it has messages that are in no file
+        self.save_attempted = False  # the turn has come to its first save, even if none is allowed
+        self.has_unsaved_messages = False  # messages that are in no file
         self.failure: StoreError | None = None
         self.pending_events: list[SessionEvent] = []
         self.messages: list[Message] = []
         self.costs: list[float | None] = []  # of the turn's answers and summaries, in USD
         self.emit: Callable[..., object] = lambda _kind, **_fields: None
-        self._on_disk = _OnDisk.NOT_TRIED
+        self._has_reached_disk = False  # by any save of the turn
         self._has_noted_failure = False
         self._notes: set[str] = set()  # of saves
         self._options = TurnOptions()
@@ -133,12 +124,7 @@ class Session:
     @property
     def is_saved(self) -> bool:
         """Whether the last save has reached the disk; False before the first one."""
-        return self._on_disk is _OnDisk.EVERYTHING
-
-    @property
-    def save_attempted(self) -> bool:
-        """Whether the turn has come to its first save."""
-        return self._on_disk is not _OnDisk.NOT_TRIED
+        return self.save_attempted and not self.has_unsaved_messages
 
     @property
     def is_unsaved_fork(self) -> bool:
@@ -267,29 +253,31 @@ class Session:
         """
         self.pending_events += events
         if not self.saves:
-            self._on_disk = _OnDisk.NOTHING
-            self.has_unsaved_messages = True
+            self._end_attempt(is_on_disk=False)
             return False
         with shielded():
             try:
                 self._write(fsync=fsync)
             except (StoreError, BadSession) as err:
-                was_saved = self._on_disk in (_OnDisk.EVERYTHING, _OnDisk.QUESTION)
-                self._on_disk = _OnDisk.QUESTION if was_saved else _OnDisk.NOTHING
-                self.has_unsaved_messages = True
+                self._end_attempt(is_on_disk=False)
                 self.failure = err if isinstance(err, StoreError) else StoreError(str(err))
                 is_final = fsync or not isinstance(err, StoreBusy)
                 if is_final and not self._has_noted_failure:
                     self._has_noted_failure = True
                     stdio.note(str(err))
                 return False
-            self._on_disk = _OnDisk.EVERYTHING
-            self.has_unsaved_messages = False
+            self._end_attempt(is_on_disk=True)
             self.failure = None
             for kind, fields in self.pending_events:
                 self.emit(kind, **fields)
             self.pending_events.clear()
         return True
+
+    def _end_attempt(self, *, is_on_disk: bool) -> None:
+        """Record whether a save has reached the disk."""
+        self.save_attempted = True
+        self.has_unsaved_messages = not is_on_disk
+        self._has_reached_disk = self._has_reached_disk or is_on_disk
 
     def save_change(self, change: Callable[[Document], None]) -> bool:
         """Change a saved document and save it again; return whether the change is on disk.
@@ -382,19 +370,15 @@ class Session:
             if continuation:
                 return f"the {kept} is kept: /retry {continuation}"
             return "" if kept == "answer" else f"the {kept} is kept"
-        if not self.saves:
+        if not (self.saves and self.save_attempted):
             return ""
-        match self._on_disk:
-            case _OnDisk.EVERYTHING if continuation:
-                return f"the {kept} is saved: 'gptsh -s {self.ref}' {continuation}"
-            case _OnDisk.EVERYTHING:
-                return f"the {kept} is saved: continue with 'gptsh -s {self.ref} PROMPT'"
-            case _OnDisk.QUESTION:
-                return f"only the question is saved: 'gptsh -s {self.ref}' asks it again"
-            case _OnDisk.NOTHING:
-                return "nothing of this turn is saved: ask again"
-            case _OnDisk.NOT_TRIED:
-                return ""
+        if self.is_saved and continuation:
+            return f"the {kept} is saved: 'gptsh -s {self.ref}' {continuation}"
+        if self.is_saved:
+            return f"the {kept} is saved: continue with 'gptsh -s {self.ref} PROMPT'"
+        if self._has_reached_disk:  # an earlier save of this turn, with its question
+            return f"only the question is saved: 'gptsh -s {self.ref}' asks it again"
+        return "nothing of this turn is saved: ask again"
 
 
 def _what_is_kept(answer: Message | None) -> tuple[str, str]:

@@ -143,9 +143,10 @@ def _remember(chat: Conversation) -> "Interrupted | None":
     has_memory = any(agent.memory for agent in chat.settings.agents.readable())
     if not (filename and chat.ref and chat.saves and has_memory):
         return None
-    client = chat.engine.client
+    engine = chat.engine
+    engine.limit_cost(None)  # it is no part of the last turn
     try:
-        return consolidate_session(chat.settings, client, chat.options.timeout, filename)
+        return consolidate_session(chat.settings, engine.client, chat.options.timeout, filename)
     except GptshError as err:
         stdio.note(f"the memory was not updated: {err}")
         return None

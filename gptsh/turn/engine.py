@@ -71,6 +71,18 @@ class Engine:
         self._toolbox: Toolbox | None = None
         self._servers: list[ToolServer] = []
         self._printed: set[str] = set()  # notes
+        self.limit_cost(None)
+
+    def limit_cost(self, max_cost: float | None) -> None:
+        """Limit what requests cost from here on: all of them as ``per_day`` says, and a turn's.
+
+        Raises UsageError for a negative ``max_cost``.
+        """
+        self.client.budget = None
+        if max_cost is not None or self.settings.limits.per_day is not None:
+            from gptsh.turn.budget import Budget
+
+            self.client.budget = Budget(self.settings, max_cost)
 
     def resolve(self, options: TurnOptions, doc: Document | None) -> Setup:
         """Resolve the setup of a turn; send nothing.
@@ -122,11 +134,7 @@ class Engine:
         """Print the notes of a setup, set the budget of its turn, and connect to its model."""
         self.print_notes(setup.notes)
         agent = setup.agent
-        self.client.budget = None
-        if agent.max_cost is not None or self.settings.limits.per_day is not None:
-            from gptsh.turn.budget import Budget
-
-            self.client.budget = Budget(self.settings, agent.max_cost)
+        self.limit_cost(agent.max_cost)
         if self._sends:
             self.client.connect_early(agent.model or "", agent.params)
 

@@ -678,6 +678,19 @@ def test_new_remembers_first_and_comes_whatever_becomes_of_that(
         assert len(model.requests) == count  # nothing is due
 
 
+def test_new_remembers_nothing_that_the_limit_of_the_day_forbids(
+    home: Home, model: ModelServer
+) -> None:
+    prices = "prices = { input = 1, output = 1 }\n[limits]\nper_day = 0\n"
+    home.configure(lab_config(model).replace('model = "lab/m"', WITH_MEMORY))
+    home.run("I like tea")
+    home.configure(lab_config(model, prices).replace('model = "lab/m"', WITH_MEMORY))
+    with Conversation(home, "-s", "0") as talk:
+        talk.plays(("/new", "but only 0 USD of per_day (0 USD) is left"))
+    prompts = [body for body in model.sent if body and "messages" in body]
+    assert len(prompts) == 1
+
+
 def test_a_narrow_terminal_and_long_texts(home: Home) -> None:
     first = talked(home, "\n".join(f"line {number}" for number in range(30)), f"**b** {'x' * 2000}")
     with Conversation(home, "-s", first, columns=40) as talk:

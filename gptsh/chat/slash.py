@@ -385,7 +385,7 @@ def do_model(chat: Conversation, args: str) -> None:
     chat.options = options._replace(model=model)
     for name in chosen.keys() - params.keys():
         stdio.note(f"{name} is not sent to {model}; it may be a secret")
-    stdio.write_lines([f"the next answer is from {model}"])
+    stdio.write_lines([f"{model} will answer from now on"])
 
 
 def _show_models(chat: Conversation) -> None:
@@ -426,7 +426,7 @@ def do_agent(chat: Conversation, args: str) -> None:
     chat.options = options
     chat.values = tuple(pairs)
     chat.uses_prompt = True
-    stdio.write_lines([f"the next answer is from {agent.name}, with {agent.model}"])
+    stdio.write_lines([f"{agent.name} will answer from now on, with {agent.model}"])
     if template:
         stdio.note("your next line fills in the agent's prompt")
 
@@ -580,7 +580,7 @@ def do_context(chat: Conversation) -> None:
     stdio.write_lines(facts_of(chat.engine, plan))
     if setup.servers and chat.engine.running_tools(setup.servers) is None:
         names = ", ".join(server.name for server in setup.servers)
-        stdio.note(f"the tools of {names} are not counted yet; the next turn starts them")
+        stdio.note(f"the tools of {names} are not counted before the next turn starts them")
 
 
 def do_compact(chat: Conversation, args: str) -> None:

@@ -451,9 +451,9 @@ URL = text_like(
 FLAG = Rule("true or false", lambda v: isinstance(v, bool))
 SECONDS = Rule("a number of seconds above 0", lambda v: _is_number(v) and 0 < v <= MAX_SECONDS)
 SHARE = Rule("a number from 0 to 1", lambda v: _is_number(v) and 0 <= v <= 1)
-USD = Rule("a number of USD from 0", lambda v: _is_number(v) and 0 <= v < 1e9)
-COUNT = Rule("a whole number from 0", lambda v: type(v) is int and v >= 0)
-POSITIVE = Rule("a whole number from 1", lambda v: type(v) is int and v > 0)
+USD = Rule("an amount in USD, 0 or more", lambda v: _is_number(v) and 0 <= v < 1e9)
+COUNT = Rule("a whole number, 0 or more", lambda v: type(v) is int and v >= 0)
+POSITIVE = Rule("a whole number, 1 or more", lambda v: type(v) is int and v > 0)
 LIST = Rule(
     "a list of strings",
     lambda v: isinstance(v, list) and all(isinstance(text, str) for text in v),

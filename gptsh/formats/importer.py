@@ -164,8 +164,8 @@ class Importer:
         for path in self._written:
             with contextlib.suppress(FileNotFoundError):  # another process has just deleted it
                 files.sync(path)
-        if self._written:
-            files.sync(sessions_folder())
+        for folder in {path.parent for path in self._written}:
+            files.sync(folder)
 
     def _remember(self, filename: str, head: document.Head) -> None:
         for origin in _origins(head):

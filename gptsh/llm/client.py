@@ -205,8 +205,8 @@ class Client:
             return None
         entry["end_noted"] = True
         self._cache.save()
-        verb = "ends" if days_left >= 0 else "was due to end"
-        return f"{model} {verb} on {end}: choose another model with -m"
+        what = "will be retired" if days_left >= 0 else "was due to be retired"
+        return f"{model} {what} on {end}; choose another model with -m"
 
     # ---- before anything is saved or sent
 

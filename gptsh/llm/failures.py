@@ -221,7 +221,7 @@ def no_connection(err: Exception, host: str, *, has_proxy: bool) -> GptshError:
         failure = ModelError(f"the proxy for {host} {what}", "check HTTPS_PROXY and NO_PROXY")
     elif isinstance(err, (OSError, UnicodeError)) and _is_vendors(host):
         verb = "resolve" if isinstance(err, socket.gaierror) else "connect to"
-        failure = ModelError(f"cannot {verb} {host}", "is the network down?")
+        failure = ModelError(f"cannot {verb} {host}", "check your network")
     elif isinstance(err, (socket.gaierror, UnicodeError)):
         failure = ModelError(f"cannot resolve {host}", "is base_url right?")
     else:

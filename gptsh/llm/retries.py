@@ -50,7 +50,7 @@ class Retries:
         advice = ""
         seconds = err.retry_after
         if seconds and (seconds > _LONGEST_RETRY_AFTER or self._is_too_late(now + seconds)):
-            advice = f"the server asks to wait {quantity(math.ceil(seconds), 'second')}"
+            advice = f"the server asks you to wait {quantity(math.ceil(seconds), 'second')}"
 
         if isinstance(err, LoadingModel):
             pause = _LOADING_PAUSE

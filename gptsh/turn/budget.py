@@ -145,7 +145,7 @@ def _limit(request: Request, name: str) -> int | None:
     if type(value) is not int:
         return None
     if value < 0:
-        raise UsageError(f"{name} is {value}, but a cost limit needs a positive {name}")
+        raise UsageError(f"{name} is {value}, but with a cost limit it must be 0 or more")
     return value
 
 

@@ -401,7 +401,7 @@ def test_a_pause_that_is_too_long_is_named(
     run = home.run("hi")
     assert run.code == 1
     assert run.stderr.startswith(
-        f"gptsh: gate refused the request (429): {words.rstrip('.')}: the server asks to wait {wait}\n"
+        f"gptsh: gate refused the request (429): {words.rstrip('.')}: the server asks you to wait {wait}\n"
     )
     assert len(asked_paths(model)) == 1
 
@@ -450,7 +450,7 @@ def test_a_vendors_host_that_cannot_be_found_is_a_network_that_is_down(
     env = {"MISTRAL_API_KEY": "k"}
     run = home.run("-m", "mistral/m", "hi", env=env)
     assert run.code == 1
-    assert run.stderr.startswith("gptsh: cannot resolve api.mistral.ai: is the network down?\n")
+    assert run.stderr.startswith("gptsh: cannot resolve api.mistral.ai: check your network\n")
     run = home.run("-m", "own/m", "hi", env=env)
     assert run.stderr.startswith("gptsh: cannot resolve api.mistrall.ai: is base_url right?\n")
 

@@ -195,9 +195,9 @@ def test_a_self_hosted_server_has_no_relatives(served: Home, model: ModelServer)
 @pytest.mark.parametrize(
     ("days", "said"),
     [
-        (60, " ends on {}"),
-        (0, " ends on {}"),
-        (-5, " was due to end on {}"),
+        (60, " will be retired on {}"),
+        (0, " will be retired on {}"),
+        (-5, " was due to be retired on {}"),
         (61, None),
         (-61, None),
     ],
@@ -218,7 +218,7 @@ def test_the_end_of_a_model_in_the_table_is_said_once_a_day(
     runs = [home.process("--title", "t", "-m", "openai/gpt-4.9", "hi").stderr for _ in range(2)]
     vendor.close()
     assert runs == [
-        f"gptsh: openai/gpt-4.9{said.format(end)}: choose another model with -m\n" if said else "",
+        f"gptsh: openai/gpt-4.9{said.format(end)}; choose another model with -m\n" if said else "",
         "",
     ]
 

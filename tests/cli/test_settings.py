@@ -101,7 +101,10 @@ def test_a_refusal_shows_the_numbers_of_parameters_and_no_key(
         ),
         ("[sessions]\nsave = 1", "sessions.save: expected true or false, not 1"),
         ("[context]\nreserve = 2", "context.reserve: expected a number from 0 to 1, not 2"),
-        ("[network]\nretries = true", "network.retries: expected a whole number from 0, not True"),
+        (
+            "[network]\nretries = true",
+            "network.retries: expected a whole number, 0 or more, not True",
+        ),
         ("[mcp.servers.x]\ncmd = 'a'", "mcp.servers.x.cmd: unknown key"),
         (
             "[mcp.servers.x]\ntimeout = 0",
@@ -134,7 +137,7 @@ def test_a_refusal_shows_the_numbers_of_parameters_and_no_key(
         ),
         (
             "[providers.lab.prices]\ninput = 'free'",
-            "prices.input: expected a number of USD from 0, not 'free'",
+            "prices.input: expected an amount in USD, 0 or more, not 'free'",
         ),
         (
             "[providers.lab.prices]\nprompt = 1",

@@ -92,7 +92,7 @@ def test_choices_hold_for_the_turns_to_come_until_they_are_taken_back(
 ) -> None:
     with Conversation(agents) as talk:
         talk.plays(
-            ("/model lab/other", "the next answer is from lab/other"),
+            ("/model lab/other", "lab/other will answer from now on"),
             ("/system Two words.", "Two words.\ngptsh: it applies from the next turn on"),
             ("/param temperature=0 'stop=[\"a b\"]' top_k=", 'stop = ["a b"]\ntemperature = 0'),
             ("two", "You said: two"),
@@ -119,17 +119,17 @@ def test_an_agent_is_a_whole(agents: Home, model: ModelServer) -> None:
             ("/system Two words.", ""),
             ("/param temperature=0 stop=x", ""),
             ("one", "You said: one"),
-            ("/agent poet", "the next answer is from poet, with lab/verse"),
+            ("/agent poet", "poet will answer from now on, with lab/verse"),
             ("/system", "Rhyme."),
             ("/param", "no parameters are set; the provider's defaults apply"),
             ("/agent", "* poet (lab/verse)"),
             ("five", "You said: five"),
             (
                 "/model lab/other",
-                "the next answer is from lab/other",
+                "lab/other will answer from now on",
             ),  # an agent without a model keeps what was chosen
-            ('/agent "two words"', "the next answer is from two words, with lab/other"),
-            ("/agent poet", "the next answer is from poet, with lab/verse"),
+            ('/agent "two words"', "two words will answer from now on, with lab/other"),
+            ("/agent poet", "poet will answer from now on, with lab/verse"),
             ("/new", ""),
             ("/agent", "* poet (lab/verse)"),  # a new session has what was chosen
         )
@@ -159,7 +159,7 @@ def test_a_session_whose_provider_and_agent_are_gone_goes_on_with_another_model(
             ("/tools", "no tools"),
             ("/context", "unknown provider"),
             ("two", ("unknown provider", "type your question again:\ntwo")),
-            ("/model lab/m", "the next answer is from lab/m"),
+            ("/model lab/m", "lab/m will answer from now on"),
             ("/system -", "no system prompt\n"),
             ("three", "You said: three"),
             ("/model", "* lab/m\n"),
@@ -192,7 +192,7 @@ def test_a_secret_parameter_is_masked_and_goes_to_no_other_provider(
         model.refuse(404, {"error": {"message": "bad hidden-key"}})
         talk.plays(
             ("two", "bad ***"),
-            ("/model lab/b", "the next answer is from lab/b"),
+            ("/model lab/b", "lab/b will answer from now on"),
             ("three", "\n\nthree"),
             ("/model other/c", "api_key is not sent to other/c; it may be a secret"),
             ("four", "You said: four"),
@@ -243,7 +243,7 @@ def test_a_prompt_makes_the_first_question_of_its_agent(home: Home) -> None:
             ("hi", "You said: Into fr: hi"),
             ("/new", "is saved"),
             ("hi", "You said: Into fr: hi"),
-            ("/agent default", "the next answer is from default"),
+            ("/agent default", "default will answer from now on"),
             ("hi", "You said: hi"),
         )
 
@@ -375,7 +375,7 @@ def test_tools_are_chosen_and_only_a_turn_starts_their_servers(
     with Conversation(home) as talk:
         talk.plays(
             ("/tools", "good: *\ngptsh: the servers start with the next turn"),
-            ("/context", "the tools of good are not counted yet"),
+            ("/context", "the tools of good are not counted before the next turn starts"),
             ("/tools good,bad", "there is no tool server 'bad': choose from good"),
             ("/tools good, none", "there is no tool server 'none'"),
             ("/tools none", "gptsh: no tools"),
@@ -390,7 +390,7 @@ def test_tools_are_chosen_and_only_a_turn_starts_their_servers(
             ("/context", "tools       2, "),
             ("/debug context", ('"description": "Add two numbers."', '"name": "good__add"')),
             ("/tools -", re.compile(r"\Agood: \*\n")),  # those of the agent again, none of which runs
-            ("/context", "the tools of good are not counted yet"),
+            ("/context", "the tools of good are not counted before the next turn starts"),
         )  # fmt: skip
     assert started.read_text() == "x\n"
     assert [[tool["function"]["name"] for tool in sent.get("tools", ())] for sent in model.sent[:2]] == [

@@ -73,7 +73,7 @@ def test_a_model_that_a_retry_names_answers_it_and_what_follows(
             ("/retry nobody/x", "unknown provider 'nobody' in 'nobody/x'"),
             (
                 "/retry lab/other",
-                ("the next answer is from lab/other", "a fork from the beginning", "You said: one"),
+                ("lab/other will answer from now on", "a fork from the beginning", "You said: one"),
             ),
             ("two", "You said: two"),
         )

@@ -5,7 +5,7 @@ import termios
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
@@ -36,6 +36,14 @@ _BRACKETED_PASTE_ON = "\x1b[?2004h"
 _BRACKETED_PASTE_OFF = "\x1b[?2004l"
 
 
+class NextQuestion(NamedTuple):
+    """What becomes of the next line that is asked; replaced as a whole."""
+
+    paths: tuple[str, ...] = ()  # the files that it attaches
+    uses_prompt: bool = False  # the agent's prompt makes the question
+    attached: tuple[Part, ...] = ()  # what it takes over from an undone one
+
+
 @dataclass(eq=False)
 class Conversation:
     """The session of a conversation, and the options and files of its next turn."""
@@ -44,10 +52,8 @@ class Conversation:
     options: TurnOptions  # of the next turns
     environ: Mapping[str, str]
     reporter: Reporter
-    paths: tuple[str, ...] = ()  # the files of the next question
-    values: tuple[str, ...] = ()  # ``NAME=VALUE`` pairs for the agent's prompt
-    uses_prompt: bool = False  # the agent's prompt makes the next question
-    attached: tuple[Part, ...] = ()  # what the next question takes over from an undone one
+    values: tuple[str, ...] = ()  # ``NAME=VALUE`` pairs for the prompt, as long as the agent stays
+    next_question: NextQuestion = field(default_factory=NextQuestion)
     session: Session = field(default_factory=Session)  # as last read, or as the last turn left it
     last_plan: "Prompt | None" = None  # of the last request
     prefill: str = ""  # the text that the next line starts with
@@ -121,7 +127,9 @@ class Conversation:
 
     def template(self) -> "Template | None":
         """Return the prompt that makes the next question, if one does. Raises UsageError."""
-        return template_of(self.agent(), self.values, "/agent NAME") if self.uses_prompt else None
+        if not self.next_question.uses_prompt:
+            return None
+        return template_of(self.agent(), self.values, "/agent NAME")
 
     def agent(self) -> Agent:
         """Return the agent of the next turn. Raises ConfigError, UsageError."""
@@ -141,7 +149,8 @@ class Conversation:
     def begin(self, ref: str | None) -> None:
         """Open and label the session of a reference; None: a new one. Raises GptshError."""
         self.session = Session.open(ref)
-        self.uses_prompt = self.doc is None or self.options.agent is not None
+        uses_prompt = self.doc is None or self.options.agent is not None
+        self.next_question = self.next_question._replace(uses_prompt=uses_prompt)
         if self.options.snapshot is not None:
             check_snapshot(self.options.snapshot, self.doc)
         if self.agent().model is None:
@@ -153,11 +162,14 @@ class Conversation:
         self.session.note_new_name()
 
     def switch_to(self, ref: str | None) -> None:
-        """Open another session; None: a new one. The first turn saves the fork of a REF@POINT."""
+        """Open another session; None: a new one. The first turn saves the fork of a REF@POINT.
+
+        Of the next question only the files are kept.
+        """
         self.session = Session.open(ref)
-        self.attached = ()
         self.options = self.options.without_labels
-        self.uses_prompt = self.doc is None
+        paths = self.next_question.paths
+        self.next_question = NextQuestion(paths, uses_prompt=self.doc is None)
 
     def forget_agent(self) -> None:
         """Drop the agent that was chosen, and its parts: the session has its own."""
@@ -167,7 +179,7 @@ class Conversation:
     def fork(self, point: str) -> str | None:
         """Switch to a fork of the session at a point, saved by its first turn; return ``origin``.
 
-        Raises UnknownSession if the session has no such point.
+        The next question is kept. Raises UnknownSession if the session has no such point.
         """
         doc = self.doc
         origin = self.origin
@@ -178,12 +190,12 @@ class Conversation:
             # A snapshot also says how the session was sent. Else the turn gets its number, since
             # the session may grow until the fork is saved.
             is_snapshot = point and not turns.is_numbered(point)
-            self.switch_to(f"{origin}@{point if is_snapshot else turn_count}")
+            self.session = Session.open(f"{origin}@{point if is_snapshot else turn_count}")
+            self.options = self.options.without_labels
         else:
             is_unsaved = self.session.has_unsaved_messages and turn_count > 0
             self.session = Session(sessions.fork_session(fork_source, point))
             self.session.has_unsaved_messages = is_unsaved
-            self.attached = ()
         self._drop_snapshot()
         return origin
 
@@ -214,8 +226,9 @@ class Conversation:
         self.prefill = line  # until it is saved
         files = Files(refuses=self.options.truncate is None)
         template = self.template()
-        inputs = Input(files.attach(self.paths))
-        question = make_question(line, inputs, attached=self.attached, template=template)
+        inputs = Input(files.attach(self.next_question.paths))
+        attached = self.next_question.attached
+        question = make_question(line, inputs, attached=attached, template=template)
         self.run_turn(question)
 
     def run_turn(self, question: Message | None) -> None:
@@ -268,9 +281,7 @@ class Conversation:
         self.session = session
         self.prefill = ""
         if was_asked:
-            self.uses_prompt = False
-            self.paths = ()
-            self.attached = ()
+            self.next_question = NextQuestion()
         self._drop_snapshot()
         if session.is_saved:
             self.options = self.options.without_labels

@@ -291,11 +291,12 @@ def do_undo(chat: Conversation) -> None:
         chat.prefill = "\n\n".join(part["text"] for part in typed_parts)
     else:
         chat.prefill = words
-        chat.uses_prompt = True
 
-    chat.attached = tuple(part for part in parts_of(question) if part not in typed_parts)
-    if chat.attached:
-        count = quantity(len(chat.attached), "attachment")
+    attached = tuple(part for part in parts_of(question) if part not in typed_parts)
+    uses_prompt = words is not None
+    chat.next_question = chat.next_question._replace(uses_prompt=uses_prompt, attached=attached)
+    if attached:
+        count = quantity(len(attached), "attachment")
         stdio.note(f"{count} attached again; /file - removes all")
 
 
@@ -324,9 +325,7 @@ def do_retry(chat: Conversation, args: str) -> None:
     last_turn, point = turns.last_turn(_current_doc(chat)["messages"])
     if args:
         do_model(chat, args)
-    # What is attached is for the next question, not for this one.
-    paths = chat.paths
-    attached = chat.attached
+    next_question = chat.next_question  # of the next line, not of this turn
     try:
         if turns.unfinished(last_turn):
             begin_answer()
@@ -334,14 +333,14 @@ def do_retry(chat: Conversation, args: str) -> None:
         else:
             _ask_in_fork(chat, last_turn[0], point)
     finally:
-        chat.paths = paths
-        chat.attached = attached
+        chat.next_question = next_question
 
 
 def _ask_in_fork(chat: Conversation, question: Message, point: str) -> None:
     """Ask a question again in a fork; return to the session if the turn saves no fork."""
     _save_before_leaving(chat)
     session = chat.session
+    options = chat.options
     _fork(chat, point)
     fork = chat.session
     begin_answer()
@@ -350,6 +349,7 @@ def _ask_in_fork(chat: Conversation, question: Message, point: str) -> None:
     finally:
         if chat.session is fork:  # the turn failed before its first save
             chat.session = session
+            chat.options = options  # with the labels of the session
 
 
 def do_snapshot(chat: Conversation, args: str) -> None:
@@ -425,7 +425,7 @@ def do_agent(chat: Conversation, args: str) -> None:
     # Nothing has changed until here, where all is known to be right.
     chat.options = options
     chat.values = tuple(pairs)
-    chat.uses_prompt = True
+    chat.next_question = chat.next_question._replace(uses_prompt=True)
     stdio.write_lines([f"{agent.name} will answer from now on, with {agent.model}"])
     if template:
         stdio.note("your next line fills in the agent's prompt")
@@ -487,18 +487,20 @@ def do_param(chat: Conversation, args: str) -> None:
 def do_file(chat: Conversation, args: str) -> None:
     """Attach files to the next question, or list them. Patterns and folders become their files."""
     if args == "-":
-        chat.paths = ()
-        chat.attached = ()
+        chat.next_question = chat.next_question._replace(paths=(), attached=())
     elif args:
         added = [args] if is_path(args) else commands.words_of(args)  # blanks need no quotes
         files = Files()
-        files.attach((*chat.paths, *added))  # they are read again with the question
-        chat.paths = tuple(files.sizes)
+        # They are read again with the question.
+        files.attach((*chat.next_question.paths, *added))
+        chat.next_question = chat.next_question._replace(paths=tuple(files.sizes))
 
-    shown_paths = chat.paths[:_MAX_FILES] if args else chat.paths
-    lines = [_part_line(part) for part in chat.attached]
+    paths = chat.next_question.paths
+    attached = chat.next_question.attached
+    shown_paths = paths[:_MAX_FILES] if args else paths
+    lines = [_part_line(part) for part in attached]
     lines += [_file_line(path) for path in shown_paths]
-    count = len(chat.attached) + len(chat.paths)
+    count = len(attached) + len(paths)
     if len(lines) < count:
         lines.append(f"… {count - len(lines):,} more; /file lists all")
     stdio.write_lines(lines or ["no file is attached"])
@@ -575,7 +577,8 @@ def do_context(chat: Conversation) -> None:
     """Show what would be sent, with the attached files and without the next question's text."""
     from gptsh.turn.preview import facts_of
 
-    parts = [*chat.attached, *Files().attach(chat.paths)]
+    next_question = chat.next_question
+    parts = [*next_question.attached, *Files().attach(next_question.paths)]
     setup, plan = chat.plan_turn(user_message("", parts) if parts else None)
     stdio.write_lines(facts_of(chat.engine, plan))
     if setup.servers and chat.engine.running_tools(setup.servers) is None:

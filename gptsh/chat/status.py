@@ -42,7 +42,7 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[Part]:
         size += f" of {_short(window)}"
     if size:
         size += " tokens"
-    files = len(chat.paths) + len(chat.attached)
+    files = len(chat.next_question.paths) + len(chat.next_question.attached)
     return [
         (0, _session_name(chat)),
         (4, truncate_end(one_line(chat.title), _TITLE_WIDTH)),

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping
 
-from gptsh.chat.conversation import Conversation
+from gptsh.chat.conversation import Conversation, NextQuestion
 from gptsh.cli.jobs import check_labels, question_sources, session_ref, turn_options
 from gptsh.cli.options import NOT_INTERACTIVE, Flags
 from gptsh.config import settings
@@ -30,7 +30,10 @@ def converse(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> in
     options = turn_options(flags, config)
     sources = question_sources(flags, config)
     paths = sources.paths
-    chat = Conversation(config, options, environ, reporter, paths=paths, values=flags.var)
+    next_question = NextQuestion(paths=paths)
+    chat = Conversation(
+        config, options, environ, reporter, values=flags.var, next_question=next_question
+    )
     with Interrupts(None, in_conversation=True) as interrupts:
         check_labels(flags, config)
         chat.begin(session_ref(flags, config))

@@ -248,6 +248,21 @@ def test_a_prompt_makes_the_first_question_of_its_agent(home: Home) -> None:
         )
 
 
+def test_a_retry_and_a_fork_leave_the_agents_prompt_to_the_next_line(home: Home) -> None:
+    agents = home.config.parent / "agents"
+    agents.mkdir(parents=True)
+    (agents / "tr.md").write_text("Into {lang}: {input}")
+    with Conversation(home, "-m", "echo") as talk:
+        talk.plays(
+            ("one", "You said: one"),
+            ("/agent tr lang=fr", "your next line fills in the agent's prompt"),
+            ("/retry", "You said: one"),
+            ("/fork", "a fork after turn 1"),
+            ("two", "You said: Into fr: two"),
+            ("three", "You said: three"),
+        )
+
+
 def test_undo_gives_back_what_the_user_typed_for_an_agents_prompt(home: Home) -> None:
     agents = home.config.parent / "agents"
     agents.mkdir(parents=True)
@@ -305,6 +320,7 @@ def test_files_wait_for_the_next_question_and_go_with_it_once(
             ("/context", ("included    1 message", "shot.png [image/png")),
             ("/file -", "no file is attached"),
             ("/file 'a b.txt' ~/shot.png", "2 files attached"),
+            ("/new", ""),  # they wait there, too
         )
         assert model.sent == []
         talk.plays(("look", "fine"), ("/file", "no file is attached"))

@@ -92,6 +92,17 @@ def test_a_retry_of_which_nothing_comes_stays_where_it_is(lab: Home) -> None:
     assert lab.doc() == before
 
 
+def test_a_retry_of_which_nothing_comes_keeps_the_labels_of_an_unsaved_fork(lab: Home) -> None:
+    lab.run("one")
+    with Conversation(lab, "-s", "0@1", "-m", "nobody/x", "--tag", "kept") as talk:
+        talk.plays(
+            ("/retry", "nobody"),
+            ("/model lab/m", "lab/m will answer from now on"),
+            ("two", "You said: two"),
+        )
+    assert lab.docs()[0]["meta"]["tags"] == ["kept"]
+
+
 def test_a_fork_opened_by_index_is_of_that_session_whatever_comes_later(lab: Home) -> None:
     lab.run("one")
     ident = lab.doc()["id"]

@@ -324,7 +324,9 @@ def test_a_key_command_that_fails_is_exit_2(
 def test_a_key_command_ends_with_the_run(
     home: Home, model: ModelServer, signum: int | None
 ) -> None:
-    home.configure(lab_config(model, 'api_key_command = "touch runs; sleep 60; echo x"\n'))
+    # A signal in the millisecond in which it is started would leave it running.
+    command = "sleep 0.1; touch runs; sleep 60; echo x"
+    home.configure(lab_config(model, f'api_key_command = "{command}"\n'))
     process = home.start(*([] if signum else ["--timeout", "1"]), "hi")
     wait_until((home.cwd / "runs").exists)
     if signum:

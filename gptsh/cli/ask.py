@@ -120,10 +120,10 @@ class _Run:
         """
         if self._flags.snapshot is not None:
             check_snapshot(self._flags.snapshot, self.session.stored)
-        return self._begun()
+        return self._begin_once()
 
-    def _begun(self) -> "Setup":
-        """Return the setup of the turn, which begins with it. Raises ConfigError, UsageError."""
+    def _begin_once(self) -> "Setup":
+        """Begin the turn unless it has begun; return its setup. Raises ConfigError, UsageError."""
         if self._setup is None:
             self._setup = self._engine.resolve(self._options, self.session.stored)
             self._engine.begin_turn(self._setup)
@@ -142,7 +142,7 @@ class _Run:
 
         session = self.session
         with _recovery_hints(self._flags, question, session):
-            setup = self._begun()
+            setup = self._begin_once()
             turn = Turn(self._engine, self._options, self._interrupts, session, question, setup)
             session.note_new_name()
             return turn.run()
@@ -155,7 +155,7 @@ class _Run:
         if self._flags.apply and session.is_unsaved_fork:
             problem = f"{session.given_ref}: cannot compact a point of a session"
             raise UsageError(problem, "compact the session, or ask from the point")
-        compact(self._engine, self._options, self._interrupts, session, self._begun())
+        compact(self._engine, self._options, self._interrupts, session, self._begin_once())
         return 0
 
     def label(self, ref: str) -> int:

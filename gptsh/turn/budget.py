@@ -30,7 +30,7 @@ _MAX_LEDGER = 10_000  # bytes
 class Budget:
     """What requests may still cost: ``max_cost`` of this turn, ``per_day`` of all runs.
 
-    A request counts with the most that it can cost while it runs, then with its actual cost.
+    A request counts with its expected price while it runs, then with its actual cost.
     Several threads may use it.
     """
 

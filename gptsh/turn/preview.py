@@ -112,18 +112,16 @@ def show_last_answer(
             calls: list[Call] = []
             for message in turn:
                 calls += message.get("tool_calls") or ()
-            screen.writer.conclude(
-                {
-                    **structured.ANSWER,
-                    **{key: answer.get(key) for key in _KEPT},
-                    "session": session.doc["id"] if session.filename else None,
-                    "text": output.select(text),
-                    "cost": sum_costs(message.get("cost") for message in turn),
-                    "tool_calls": calls,
-                    "sources": [{"url": url, "title": title} for url, title in sources.items()],
-                    "error": structured.error(failure, "") if failure else None,
-                }
-            )
+            result: JsonObject = {**structured.ANSWER}
+            for key in _KEPT:
+                result[key] = answer.get(key)
+            result["session"] = session.doc["id"] if session.filename else None
+            result["text"] = output.select(text)
+            result["cost"] = sum_costs(message.get("cost") for message in turn)
+            result["tool_calls"] = calls
+            result["sources"] = [{"url": url, "title": title} for url, title in sources.items()]
+            result["error"] = structured.error(failure, "") if failure else None
+            screen.writer.conclude(result)
     if failure:
         raise failure
 
